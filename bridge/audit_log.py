@@ -1,11 +1,7 @@
-"""An entry of an audit log of a bridge, and what the entries about bundles have in common
-(AGB0 4.6).
+"""The audit logs of a bridge: each kind of entry as a type, its writer and its reader (AGB0 4.6).
 
-What the two audit logs of a bridge say, each kind of entry as a type (AGB0 4.6).
-
-``told`` is for people; programs go by ``code``. ``position`` counts the events of a bundle from 0.
-
-The audit log of one side of a bridge: entries are kept until they are in it (AGB0 4.6).
+``detail`` is for people; programs go by ``code``. ``position`` counts the events of a bundle from
+0. An entry stays in the writer's outbox until the hub has acknowledged it.
 """
 
 from __future__ import annotations
@@ -24,26 +20,36 @@ from veen.foreign import Foreign
 from veen.wire.body import AnyItem
 from veen.wire.canonical_json import value_to_cbor
 
+HELD: Final = "held"
+REJECTED: Final = "rejected"
+REFUSED: Final = "refused"
+"""Decisions about a blocked bundle: it is held until it may be imported; people rejected it; the
+scan refused it. In the last two cases it is in quarantine."""
+EVENTS: Final = "events"
+CHECKPOINTS: Final = "checkpoints"
+"""The kinds of evidence of two histories."""
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEvent:
-    """``operator`` is who ran the command, as they call themselves."""
+    """An entry of an audit log; ``operator`` is the name given by whoever ran the command."""
 
     KIND: ClassVar[str]
     operator: str
 
     def document(self) -> dict[str, Any]:
-        result = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {
             name: value.hex() if isinstance(value, bytes) else value
-            for name, value in result.items()
+            for name, value in values.items()
         }
 
     @classmethod
     def read(cls, document: object) -> Self:
-        """An entry of this kind, or Malformed: with its fields, and no others.
+        """Decode an entry of this kind; Malformed if it has other fields.
 
-        What has a default may be left out: entries of earlier versions do not have it.
+        Fields with a default may be absent, as in entries of earlier versions.
         """
         if type(document) is dict and "told" in document:  # the name of ``detail`` before 0.1
             document = {"detail" if name == "told" else name: document[name] for name in document}
@@ -55,14 +61,14 @@ class AuditEvent:
         return cls(**{name: _value(cls, name, document[name], hints[name]) for name in document})
 
     def subject_id(self) -> str:
-        """What an entry is about: a bundle where there is one."""
+        """The subject of the entry: its bundle, if it has one."""
         bundle_id = getattr(self, "bundle_id", None)
         return f"bundle/{bundle_id.hex()}" if bundle_id else "bridge"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfBundle(AuditEvent):
-    """``sha256`` is that of the bundle's bytes."""
+    """An entry about a bundle; ``sha256`` is that of the bundle's bytes."""
 
     bundle_id: bytes
     sha256: bytes
@@ -75,7 +81,7 @@ class OfBundle(AuditEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed(AuditEvent):
-    """A failure can come before anything is known but the bytes."""
+    """A failure, possibly before anything but the bytes is known."""
 
     bundle_id: bytes | None = None
     sha256: bytes | None = None
@@ -91,8 +97,8 @@ class Failed(AuditEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedImport(Failed):
-    """With ``is_claimed`` bundle, hub, stream and range are what the ledger of the carrier says,
-    which a trusted exporter has signed; the bundle itself did not get so far.
+    """A failed import. With ``is_claimed`` bundle, hub, stream and range are taken from the ledger
+    of the carrier, which a trusted exporter has signed; the bundle itself was not verified.
     """
 
     is_claimed: bool = False
@@ -105,29 +111,20 @@ def _value(kind: type[AuditEvent], name: str, value: Any, hint: Any) -> Any:
     expected = allowed[0]
     if expected is bytes and type(value) is str:
         try:
-            result = bytes.fromhex(value)
+            digest = bytes.fromhex(value)
         except ValueError:
-            result = b""
-        if len(result) == 32 and result.hex() == value:
-            return result
+            digest = b""
+        if len(digest) == 32 and digest.hex() == value:
+            return digest
     elif type(value) is expected and (expected is not int or value >= 0):
         return value
     raise Malformed(f"an entry {kind.KIND} whose {name} is {value!r}")
 
 
-HELD: Final = "held"
-REJECTED: Final = "rejected"
-REFUSED: Final = "refused"
-"""What was decided about a bundle that is blocked: it lies here until it may go in; people have
-said no; the scan has. Of the last two it is in quarantine."""
-EVENTS: Final = "events"
-CHECKPOINTS: Final = "checkpoints"
-"""What two histories show in."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportBegin(AuditEvent):
-    """Entry ``n`` of the ledger of ``bridge_id``, before any byte of it is on a medium.
+    """The start of an export: entry ``n`` of the ledger of ``bridge_id``, before any byte of it is
+    on a medium.
 
     A heartbeat has no bundle, no stream and the range 0 to 0. ``checkpoint_at`` is when the
     checkpoint was made, in seconds.
@@ -147,9 +144,9 @@ class ExportBegin(AuditEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportSuccess(OfBundle):
-    """A bundle is on a medium, whole; ``root`` is that of the stream at ``to_seq``.
+    """A bundle was completely written to a medium; ``root`` is that of the stream at ``to_seq``.
 
-    The same bundle may be carried again on another medium, under the same ``n``.
+    The same bundle may be written to another medium, under the same ``n``.
     """
 
     KIND: ClassVar[str] = "export.success"
@@ -163,7 +160,7 @@ class ExportSuccess(OfBundle):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportHeartbeat(AuditEvent):
-    """A carrier with a checkpoint alone, for a period in which nothing was exported."""
+    """A carrier with only a checkpoint, for a period in which nothing was exported."""
 
     KIND: ClassVar[str] = "export.heartbeat"
     bridge_id: bytes
@@ -188,9 +185,9 @@ class ImportBegin(OfBundle):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportSuccess(OfBundle):
-    """``target_from`` to ``target_to`` is where the imported events stand, those that are not
-    ``duplicates``; both 0 where all are. ``accepted_gap`` is the reason that was given for
-    importing behind a gap.
+    """A bundle was imported. ``target_from`` to ``target_to`` is the range of the imported events,
+    which are those that are not ``duplicates``; both are 0 if all are. ``accepted_gap`` is the
+    reason given for importing after a gap.
     """
 
     KIND: ClassVar[str] = "import.success"
@@ -212,8 +209,8 @@ class ImportFailed(FailedImport):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportDuplicate(OfBundle):
-    """A bundle that was presented again. ``held_as`` is the state in which it has been here
-    before; without one, every event of it is in its import stream.
+    """A bundle was presented again. ``held_as`` is the state in which it was held before; without
+    it, every event of the bundle is in its import stream.
     """
 
     KIND: ClassVar[str] = "import.duplicate"
@@ -222,7 +219,7 @@ class ImportDuplicate(OfBundle):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportWaiting(OfBundle):
-    """Events ``gap_from`` to ``gap_to`` are not here yet."""
+    """A bundle waits for events ``gap_from`` to ``gap_to``."""
 
     KIND: ClassVar[str] = "import.waiting"
     gap_from: int
@@ -236,7 +233,7 @@ class ImportQuarantined(FailedImport):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportExcluded(AuditEvent):
-    """One event that a rule keeps out; a placeholder with its receipt stands in its place."""
+    """An event that a rule excludes; a placeholder with its receipt is imported instead."""
 
     KIND: ClassVar[str] = "import.excluded"
     bundle_id: bytes
@@ -250,8 +247,8 @@ class ImportExcluded(AuditEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportBlocked(OfBundle):
-    """``by`` is ``scan``, ``approvals``, ``operator`` or ``frozen``; ``decision`` is HELD,
-    REJECTED or REFUSED. An entry of an earlier version does not tell the decision.
+    """A valid bundle is blocked. ``by`` is ``scan``, ``approvals``, ``operator`` or ``frozen``;
+    ``decision`` is HELD, REJECTED or REFUSED, and absent in entries of earlier versions.
     """
 
     KIND: ClassVar[str] = "import.blocked"
@@ -261,13 +258,13 @@ class ImportBlocked(OfBundle):
 
     @property
     def is_excluded(self) -> bool:
-        """Whether it went to quarantine, and not to where bundles wait."""
+        """Whether the bundle is in quarantine rather than held."""
         return self.decision != HELD or self.by == "scan"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportHeartbeat(AuditEvent):
-    """A carrier with a checkpoint alone came; ``n`` is its number in the exporter's ledger."""
+    """A heartbeat was imported; ``n`` is its number in the exporter's ledger."""
 
     KIND: ClassVar[str] = "import.heartbeat"
     n: int
@@ -278,20 +275,20 @@ class ImportHeartbeat(AuditEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatDuplicate(ImportHeartbeat):
-    """The same heartbeat once more."""
+    """A heartbeat was presented again."""
 
     KIND: ClassVar[str] = "import.heartbeat.duplicate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Equivocation(AuditEvent):
-    """The source hub signed two histories of a stream; it is frozen here from now on.
+    """The source hub signed two histories of a stream, which is frozen here from now on.
 
-    ``held`` is the leaf of event ``held_seq`` as it is held, ``other`` that of ``other_seq`` in
-    the bundle. They are one event, or two that follow each other and of which no log has both;
-    an entry of an earlier version does not tell which. ``of`` CHECKPOINTS they are the ids of two
-    recorder checkpoints; the one that is held came with another carrier, and a heartbeat, which
-    has no bundle, can bring the other.
+    ``held`` is the leaf of event ``held_seq`` as imported, ``other`` that of ``other_seq`` in the
+    bundle. They are the same event, or two adjacent events that no log has both of; entries of
+    earlier versions do not say which. ``of`` CHECKPOINTS they are the ids of two recorder
+    checkpoints: the held checkpoint came with another carrier, and the other may have come with a
+    heartbeat, which has no bundle.
     """
 
     KIND: ClassVar[str] = "equivocation"
@@ -309,9 +306,9 @@ class Equivocation(AuditEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamThawed(AuditEvent):
-    """An operator lets a frozen stream go on with the history that is held; ``seq`` is where the
-    other one parted from it. The evidence stays where it is. With ``is_forgotten`` the checkpoint
-    of its hub that was held counts no more, and the next one does.
+    """An operator unfroze a stream, which continues the held history; ``seq`` is where the other
+    history diverges. The evidence is preserved. With ``is_forgotten`` the held checkpoint of its
+    hub is dropped, and the next checkpoint is accepted.
     """
 
     KIND: ClassVar[str] = "stream.thawed"
@@ -324,8 +321,8 @@ class StreamThawed(AuditEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRefused(AuditEvent):
-    """An approval of a bundle was claimed and does not hold: nobody answered, or a task's state
-    was set by hand. ``told`` says which, and in which run; the bundle was not let in by it.
+    """An approval of a bundle was claimed and does not hold: nobody answered, or the state of a
+    task was set by hand. ``detail`` says which, and in which run; the approval has no effect.
     """
 
     KIND: ClassVar[str] = "import.approval_refused"
@@ -335,8 +332,8 @@ class ApprovalRefused(AuditEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleReleased(AuditEvent):
-    """An operator took a carrier out of quarantine, where it was for ``code``; it was verified
-    anew, and the next import decides about it as about one that has just come.
+    """An operator released a carrier from quarantine, where it was because of ``code``. It was
+    verified again, and the next import decides about it as about a new carrier.
     """
 
     KIND: ClassVar[str] = "import.released"
@@ -347,11 +344,12 @@ class BundleReleased(AuditEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustChanged(AuditEvent):
-    """Whom this zone believes was changed by ``operator`` at ``changed_at``, in seconds, as
-    changes.txt of its trust directory says. Without a time nobody has entered it there, and
-    ``operator`` ran the import that found it.
+    """The trust store of this zone was changed by ``operator`` at ``changed_at``, in seconds,
+    according to its changes.txt. Without a time the change was not entered there, and ``operator``
+    ran the import that detected it.
 
-    ``believed`` is all that the directory then held, a line each; the last of several has it.
+    ``believed`` is the content of the trust store after the change, a line for each file; of
+    several changes the last has it.
     """
 
     KIND: ClassVar[str] = "trust.changed"
@@ -363,7 +361,7 @@ class TrustChanged(AuditEvent):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportCheckpoint(AuditEvent):
     """A recorder checkpoint of this zone's hub covers ``bundles`` that were imported before it;
-    ``anchor`` is the name of the anchor beside it, where it has one by now.
+    ``anchor`` is the name of its anchor, if it has been anchored.
     """
 
     KIND: ClassVar[str] = "import.checkpoint"
@@ -384,7 +382,7 @@ class LedgerRebuilt(AuditEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconciledEntry(AuditEvent):
-    """A reconciliation was made; ``report`` is the digest that ``signer`` has signed."""
+    """A reconciliation was run; ``report`` is the digest that ``signer`` signed."""
 
     KIND: ClassVar[str] = "bridge.reconciled"
     report: bytes
@@ -411,7 +409,7 @@ _KINDS: Final[dict[str, type[AuditEvent]]] = {
 
 
 def parse(event: RecordEvent) -> AuditEvent:
-    """The audit entry that a recorder event is, or Malformed."""
+    """The audit entry that a recorder event contains, or Malformed."""
     kind = _KINDS.get(event.event_type)
     if kind is None:
         raise Malformed(f"{event.event_type!r} is not an entry of a bridge's audit log")
@@ -423,9 +421,7 @@ Clock = Callable[[], int]
 
 
 LeftOut = Callable[[str, int, VeenError], None]
-"""Hears of a message of a log that is left out: the stream, its stream_seq, and why."""
-
-_log = logging.getLogger(__name__)
+"""Called for a message of a log that is skipped, with the stream, its stream_seq and the reason."""
 
 
 def _warn(stream: str, seq: int, error: VeenError) -> None:
@@ -433,15 +429,15 @@ def _warn(stream: str, seq: int, error: VeenError) -> None:
 
 
 class AuditPending(VeenError):
-    """An entry is on disk and not in the log yet; nothing may count as done before it is."""
+    """An entry is on disk and not in the log yet, so that what it is about is not done."""
 
 
 class AuditUnread(VeenError):
-    """An entry of the log that this identity cannot read; what it says is not to be guessed."""
+    """An entry of the log that this identity cannot read."""
 
 
 class RecordedEntry(NamedTuple):
-    """An entry at its place in the log."""
+    """An entry with its sequence number and hub time."""
 
     seq: int
     hub_ts: int
@@ -449,7 +445,10 @@ class RecordedEntry(NamedTuple):
 
 
 class AuditWriter:
-    """Writes as the client's identity, which can do nothing else; ``recipient`` is who reads."""
+    """Writes an audit log as the client's identity, which may do nothing else.
+
+    ``recipient`` is the key of its reader.
+    """
 
     def __init__(
         self, client: Client, stream: str, *, origin: str, recipient: bytes, clock: Clock
@@ -465,19 +464,21 @@ class AuditWriter:
         return self._client.session.identity.client_id
 
     def settle(self) -> None:
-        """Send what earlier runs have left behind, or AuditPending."""
+        """Send entries that earlier runs left in the outbox, or raise AuditPending."""
         if self._client.pending():
             self._flush()
 
-    def keep(self, event: AuditEvent) -> None:
+    def enqueue(self, event: AuditEvent) -> None:
         """Put an entry on disk; ``settle`` of this run or a later one sends it."""
         self._client.emit(
             self._stream, self.body(event), schema=RECORD_SCHEMA, recipient=self._recipient
         )
 
     def record(self, event: AuditEvent) -> None:
-        """The entry is in the log on return. If AuditPending is raised it is kept."""
-        self.keep(event)
+        """Write an entry, which is in the log on return, or in the outbox if AuditPending is
+        raised.
+        """
+        self.enqueue(event)
         self._flush()
 
     def body(self, event: AuditEvent) -> bytes:
@@ -510,8 +511,8 @@ def read_log(
 ) -> Iterator[RecordedEntry]:
     """Every entry of a log in order, each verified and opened.
 
-    A message that cannot be opened or is no entry is given to ``left_out``, unless it was written
-    by ``author`` or another client that writes entries here: then it is AuditUnread.
+    A message that cannot be opened or is no entry is passed to ``left_out``, unless it was written
+    by ``author`` or another client that writes entries here: then AuditUnread is raised.
     """
     foreign = Foreign(partial(_unread, stream), author)
     for pair in reader.read(stream, from_seq=from_seq):

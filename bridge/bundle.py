@@ -1,13 +1,9 @@
-"""The export bundle: a run of one stream's events with the evidence for them (AGB0 4.4).
+"""The export bundle: a range of one stream's events with the evidence for them (AGB0 4.4, 4.5).
 
-A bundle is the CBOR array [header, events, proof]. ``bundle_id`` covers all three, but for itself.
-
-Reading a bundle in memory that does not grow with it: sizes first, then framing (AGB0 4.5).
-
-The first look settles where the parts lie and what their hash is. What stands inside an event is
-looked at later, batch by batch.
-
-Writing a bundle event by event: the same range and checkpoint give the same bytes (AGB0 4.4).
+A bundle is the CBOR array [header, events, proof]. ``bundle_id`` is the hash of all three, with
+itself left blank. Writing is deterministic: the same range and checkpoint give the same bytes.
+Reading takes constant memory: it first checks sizes and framing and hashes the parts; the events
+are decoded later, batch by batch.
 """
 
 from __future__ import annotations
@@ -31,16 +27,21 @@ from veen.wire.schema import Bytes32, Version
 
 TAG: Final = "veen/agb0-bundle"
 PARTS_HEAD: Final = b"\x83"
-"""The head of an array of three."""
+"""The head of a CBOR array of three items."""
 
 MAX_HEADER_BYTES: Final = 1 << 20
 MAX_PROOF_BYTES: Final = 8192
 _AROUND_MSG: Final = 4096
+_BLOCK: Final = 1 << 20
+_BATCH_BYTES: Final = 1 << 17
+_ID_AT: Final = 7
+"""The offset of bundle_id, after the heads of array and map, the version, its key and its head."""
+_NO_ID: Final = bytes(32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleLimits:
-    """What a reader is prepared to go through; memory does not grow with any of it."""
+    """The limits of a reader; its memory does not grow with any of them."""
 
     max_bytes: int = 1 << 36
     max_events: int = 1 << 26
@@ -49,7 +50,9 @@ class BundleLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header(WireMap):
-    """Times are the hub's, in seconds, of the first and the last event."""
+    """The header of a bundle; its times are hub times of the first and the last event, in
+    seconds.
+    """
 
     ver: Version = 1
     bundle_id: Bytes32 | None = None
@@ -82,7 +85,7 @@ class Header(WireMap):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metadata(WireArray):
-    """What is told of an event beside it; event_time is in milliseconds, hub time in seconds."""
+    """The metadata of an event in the clear; event_time is in milliseconds, hub time in seconds."""
 
     subject_id: str
     principal_id: Bytes32
@@ -105,20 +108,16 @@ class Metadata(WireArray):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleEvent(WireArray):
-    """One event: the bytes of its MSG and its RECEIPT as the hub has them.
+    """An event: the bytes of its MSG and its RECEIPT as stored by the hub.
 
-    ``metadata`` is null where the exporter could not or need not read the body. ``body_key``
-    discloses the body, so that the other zone reads it without any key of this one.
+    ``metadata`` is null if the exporter cannot or need not read the body. ``body_key`` discloses
+    the body, so that the importing zone can read it without any key of this zone.
     """
 
     payload: bytes
     metadata: Metadata | None
     receipt: bytes
     body_key: Bytes32 | None = None
-
-
-_BLOCK: Final = 1 << 20
-_BATCH_BYTES: Final = 1 << 17
 
 
 class BundleSource(Protocol):
@@ -130,7 +129,7 @@ class BundleSource(Protocol):
 
 
 class EventBatch(NamedTuple):
-    """Where a run of events lies."""
+    """The position of consecutive events in a bundle."""
 
     offset: int
     size: int
@@ -139,18 +138,18 @@ class EventBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """What the first look at a bundle found."""
+    """The structure of a bundle, before its events are decoded."""
 
     header: Header
     proof: RangeProof
     batches: tuple[EventBatch, ...]
     size: int
     digest: bytes
-    """What bundle_id should be."""
+    """The expected bundle_id."""
 
 
 def survey(source: BundleSource, limits: BundleLimits) -> Survey:
-    """Find the parts of a bundle, or refuse it for its sizes or its framing."""
+    """Locate the parts of a bundle, or refuse it for its sizes or its framing."""
     size = source.seek(0, 2)
     if size > limits.max_bytes:
         raise Refused(CarrierFault.BUNDLE_SIZE, f"{size} bytes; {limits.max_bytes} are allowed")
@@ -239,7 +238,7 @@ def _count(window: _Window, header: Header, limits: BundleLimits, digest: Hasher
 
 
 class _Window:
-    """A stretch of the source in memory, which moves on."""
+    """A sliding window over the source."""
 
     def __init__(self, source: BundleSource, size: int) -> None:
         source.seek(0)
@@ -260,7 +259,7 @@ class _Window:
         return taken
 
     def item(self, most: int, what: str) -> bytes:
-        """The bytes of one CBOR item of at most ``most`` bytes; its framing alone is checked."""
+        """The bytes of a CBOR item of at most ``most`` bytes; only its framing is checked."""
         self._fill(most)
         try:
             end = cbor.skip(self._raw, self._at)
@@ -278,18 +277,13 @@ class _Window:
             self._at = 0
 
 
-_ID_AT: Final = 7
-"""Where bundle_id stands: behind the heads of array and map, the version, its key and its head."""
-_NO_ID: Final = bytes(32)
-
-
 def write_bundle(
     file: BinaryIO, header: Header, events: Iterable[BundleEvent], proof: RangeProof
 ) -> Header:
-    """Write a bundle to an empty file that can be sought; the header with its bundle_id.
+    """Write a bundle to an empty, seekable file; return the header with its bundle_id.
 
-    ``header`` has every field but bundle_id. Events that are not those it announces are refused,
-    since whoever imports would refuse them.
+    ``header`` has every field except bundle_id. Events other than those it announces are refused,
+    since the importer would refuse them.
     """
     verify_parts(header, proof)
     digest = Hasher.tagged(TAG)
@@ -306,7 +300,7 @@ def write_bundle(
 
 
 def verify_parts(header: Header, proof: RangeProof) -> None:
-    """Refuse parts that do not speak of the same events."""
+    """Refuse a header and a proof that are not about the same events."""
     end = header.export_checkpoint.end(header.export_stream)
     if end is None or end.last_seq < header.export_seq_to:
         raise Malformed(
@@ -348,6 +342,6 @@ def _verify_place(event: BundleEvent, seq: int, header: Header) -> int:
 
 
 def array_head(count: int) -> bytes:
-    """The head of an array, for a count that may be large."""
+    """The CBOR head of an array of any count."""
     head = cbor.dump(count)
     return bytes([head[0] | cbor.ARRAY << 5]) + head[1:]

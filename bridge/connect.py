@@ -1,4 +1,4 @@
-"""The identities of one side of a bridge, each as a client at the hub of its own zone."""
+"""Clients for the identities of one side of a bridge, each at the hub of its own zone."""
 
 from __future__ import annotations
 
@@ -31,19 +31,18 @@ def open_bridge_client(
     sealers: int = 0,
     keys: ReaderKeys | None = None,
 ) -> Client:
-    """The identity at the pinned hub, with its capability if it has one.
+    """A client with the identity at the pinned hub, and its capability if it has one.
 
-    ``keys`` open messages beside the identity's own.
-
-    Without ``passphrase`` that of its file is taken, where it has one.
+    ``keys`` are further keys to open messages with. Without ``passphrase`` that of the identity's
+    file is used, if it has one.
     """
-    who = _Whoever()
+    credentials = _DeferredCredentials()
     client = Client.open(
         identity.client,
         hub.url,
         passphrase=passphrase or read_passphrase(identity),
         hub_id=hub.hub_id,
-        credentials=who,
+        credentials=credentials,
         retry_policy=retry_policy,
         tls=tls_of(hub),
         runtime=runtime,
@@ -52,14 +51,14 @@ def open_bridge_client(
     )
     if identity.principal is not None:
         key = client.session.identity.client
-        who.credentials = Principal(identity.principal, key, runtime.clock, runtime.random)
+        credentials.credentials = Principal(identity.principal, key, runtime.clock, runtime.random)
     if identity.capability is not None:
         client.renew(read_capability(identity.capability))
     return client
 
 
 def read_passphrase(identity: IdentitySettings | ReaderKeys) -> bytes | None:
-    """The one line of the identity's passphrase file; None where its keystore is plain."""
+    """The line of the identity's passphrase file; None if its keystore is not encrypted."""
     if identity.passphrase_file is None:
         return None
     with identity.passphrase_file.open("rb") as file:
@@ -73,12 +72,12 @@ def read_passphrase(identity: IdentitySettings | ReaderKeys) -> bytes | None:
 
 
 def reader_keys(identity: IdentitySettings) -> Sequence[bytes]:
-    """The private keys that open what is sealed to an identity, without any hub."""
+    """The private keys that open what is sealed to an identity, without a hub."""
     return ClientDir(identity.client).reader_keys(read_passphrase(identity))
 
 
 def shared_reader_keys(keys: ReaderKeys | None) -> Sequence[bytes]:
-    """The private keys of the zone's reader, read without a lock; none where none is set."""
+    """The private keys of the zone's reader, read without a lock; none if it is not configured."""
     if keys is None:
         return ()
     try:
@@ -88,7 +87,7 @@ def shared_reader_keys(keys: ReaderKeys | None) -> Sequence[bytes]:
 
 
 def author_of(identity: IdentitySettings) -> bytes | None:
-    """The client_id that an identity writes as; None where its keystore cannot be opened here."""
+    """The client_id that an identity writes as; None if its keystore cannot be opened here."""
     try:
         return ClientDir(identity.client).open(read_passphrase(identity)).client_id
     except (VeenError, OSError):
@@ -96,7 +95,7 @@ def author_of(identity: IdentitySettings) -> bytes | None:
 
 
 def recipient(card: Path, now: int) -> bytes:
-    """The key to seal to, from a card."""
+    """The public key of a card to seal to."""
     try:
         return read_card(card).recipient(now)
     except VeenError as error:
@@ -110,8 +109,8 @@ def read_capability(path: Path) -> CapToken:
         raise BadSettings(f"{path}: not a capability: {error}") from error
 
 
-class _Whoever:
-    """Who reads; the key of a principal is there only once its identity is open."""
+class _DeferredCredentials:
+    """Credentials that are set once the identity is open, which has the key of its principal."""
 
     def __init__(self) -> None:
         self.credentials: Credentials = Anonymous()

@@ -1,8 +1,7 @@
-"""Text from a medium, made safe to show and to file: one line, ASCII, no control characters.
+"""Refusals of bundles and carriers, one stable code for each fault (AGB0 4.5), and safe text.
 
-Why a bundle or a carrier is refused: one stable code for each way it can be wrong (AGB0 4.5).
-
-Hashes as words that two people can compare by telephone: consonants and vowels (proquint).
+Text from a medium is made safe to show: a single line of ASCII without control characters. A hash
+can be shown as words that two people can compare by telephone (proquint).
 """
 
 from __future__ import annotations
@@ -13,7 +12,17 @@ from typing import Final
 from veen.errors import Code, Untrusted
 
 NAME: Final = 200
-"""How much of a name is shown."""
+"""The maximum length of a name in a message."""
+_AGAIN: Final = "have it exported again, to another medium"
+_FORGED: Final = "import nothing of it, keep the medium, and ask whoever exported it"
+_HUB_ASKED: Final = "import nothing of it, keep the medium, and ask whoever runs the source's hub"
+_SMALLER: Final = (
+    "have it exported in smaller bundles ([export] max_bundle_bytes), or raise max_bundle_bytes "
+    "and max_bundle_events of [import], which takes six times as much memory, and import it again"
+)
+_CONSONANTS: Final = "bdfghjklmnprstvz"
+_VOWELS: Final = "aiou"
+_COUNT: Final = 6
 
 
 def printable(text: str, most: int = NAME) -> str:
@@ -22,7 +31,7 @@ def printable(text: str, most: int = NAME) -> str:
 
 
 class Level(Enum):
-    """How deep a check goes; each level includes those before it."""
+    """The depth of a verification; each level includes the previous ones."""
 
     COMPLETE = "complete"
     INTACT = "intact"
@@ -30,9 +39,9 @@ class Level(Enum):
 
 
 class CarrierFault(Enum):
-    """What can be wrong, in the order in which it is looked for: (name, level, code).
+    """Faults, in the order in which they are checked: (name, level, code).
 
-    A carrier that was not finished is INCOMPLETE before anything else is looked at.
+    An unfinished carrier is INCOMPLETE before anything else is checked.
     """
 
     MEDIUM = ("MEDIUM", Level.COMPLETE, Code.FORMAT)
@@ -73,13 +82,6 @@ class CarrierFault(Enum):
         self.code = code
 
 
-_AGAIN: Final = "have it exported again, to another medium"
-_FORGED: Final = "import nothing of it, keep the medium, and ask whoever exported it"
-_HUB_ASKED: Final = "import nothing of it, keep the medium, and ask whoever runs the source's hub"
-_SMALLER: Final = (
-    "have it exported in smaller bundles ([export] max_bundle_bytes), or raise max_bundle_bytes "
-    "and max_bundle_events of [import], which takes six times as much memory, and import it again"
-)
 ADVICE: Final = {
     CarrierFault.MEDIUM: "look at the medium, copy what is meant to be there, or " + _AGAIN,
     CarrierFault.TAG_FILE: _AGAIN,
@@ -113,13 +115,13 @@ ADVICE: Final = {
     CarrierFault.LEDGER: _FORGED,
     CarrierFault.AGE: "have a newer one exported, or allow more",
 }
-"""What to do about each."""
+"""The advice for each fault."""
 
 
 class Refused(Untrusted):
-    """Nothing of this may be imported; ``seq`` and ``offset`` say where, when that is known.
+    """A bundle or carrier that must not be imported; ``seq`` and ``offset`` say where, if known.
 
-    In words it is one line: the code, what is wrong, where, and what to do.
+    As text it is one line: the code, what is wrong, where, and what to do.
     """
 
     def __init__(
@@ -146,13 +148,8 @@ def _place(seq: int | None, offset: int | None) -> str:
     return f" (at {', '.join(where)})" if where else ""
 
 
-_CONSONANTS: Final = "bdfghjklmnprstvz"
-_VOWELS: Final = "aiou"
-_COUNT: Final = 6
-
-
 def words(digest: bytes) -> str:
-    """Six words of five letters: the first 96 bits."""
+    """Six words of five letters for the first 96 bits."""
     return " ".join(_word(digest[at : at + 2]) for at in range(0, 2 * _COUNT, 2))
 
 

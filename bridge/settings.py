@@ -1,9 +1,4 @@
-"""The settings of one side of a bridge: one frozen object, built from a TOML file.
-
-The settings of the exporting side: where carriers are built, and how they are cut.
-
-The settings of the importing side: its directories, and what lets a bundle in.
-"""
+"""The settings of the exporting and the importing side of a bridge, from a TOML file."""
 
 from __future__ import annotations
 
@@ -23,13 +18,28 @@ EXPORT_BUNDLE_EVENTS: Final = 100_000
 MOST_BUNDLE_BYTES: Final = 1 << 34
 MOST_BUNDLE_EVENTS: Final = 1 << 24
 _COMPRESSIONS: Final = ("none", "zstd")
+IMPORT_BUNDLE_BYTES: Final = 128 << 20
+IMPORT_BUNDLE_EVENTS: Final = 200_000
+"""Twice the exporter's default; a bundle is in memory until it is handed to the outbox."""
+DEFAULT_INBOX_BYTES: Final = 16 << 30
+DEFAULT_QUARANTINE_BYTES: Final = 8 << 30
+DEFAULT_RESERVE_BYTES: Final = 1 << 30
+_MOST_BYTES: Final = 1 << 40
+_MOST_EVENTS: Final = 1 << 30
+_MOST_APPROVERS: Final = 100
+_MOST_WORKERS: Final = 256
+_DAY_SEC: Final = 86_400
+_LONGEST_SCAN_SEC: Final = _DAY_SEC
+_MOST_DAYS: Final = 36_500
+DEFAULT_PATH: Final = Path("bridge.toml")
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportSettings:
-    """``state`` is private to the exporter: its lock, what it is building, what it has seen.
+    """``state`` is the exporter's private directory: its lock, its staging area, its caches.
 
-    ``recipient`` is the public key of the other zone, for carriers that only it can open.
+    ``recipient`` is the public key of the other zone, for encrypted carriers.
     """
 
     state: Path
@@ -56,10 +66,10 @@ def export_settings(table: Table) -> ExportSettings:
 
 
 def _packing(table: Table) -> Packing:
-    """That of a preset; a size of volumes beside it holds instead of the preset's."""
-    titles = [item.title for item in Preset]
+    """The packing of a preset; explicit volume sizes override those of the preset."""
+    titles = [preset.title for preset in Preset]
     chosen = table.choice("medium", titles, Preset.ANY.title)
-    preset = next(item for item in Preset if item.title == chosen)
+    preset = next(preset for preset in Preset if preset.title == chosen)
     return Packing(
         volume_bytes=table.number(
             "volume_bytes", preset.volume_bytes, least=LEAST_VOLUME_BYTES, most=2**40
@@ -72,24 +82,9 @@ def _packing(table: Table) -> Packing:
     )
 
 
-IMPORT_BUNDLE_BYTES: Final = 128 << 20
-IMPORT_BUNDLE_EVENTS: Final = 200_000
-"""Twice what an exporter cuts by default: a bundle is held in memory until it is handed over."""
-DEFAULT_INBOX_BYTES: Final = 16 << 30
-DEFAULT_QUARANTINE_BYTES: Final = 8 << 30
-DEFAULT_RESERVE_BYTES: Final = 1 << 30
-_MOST_BYTES: Final = 1 << 40
-_MOST_EVENTS: Final = 1 << 30
-_MOST_APPROVERS: Final = 100
-_MOST_WORKERS: Final = 256
-_DAY_SEC: Final = 86_400
-_LONGEST_SCAN_SEC: Final = _DAY_SEC
-_MOST_DAYS: Final = 36_500
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRule:
-    """``needed`` of ``approvers`` (public keys) must sign for a bundle of streams ``prefix``."""
+    """``needed`` of ``approvers`` (public keys) must approve a bundle of streams ``prefix``."""
 
     prefix: str
     needed: int
@@ -98,7 +93,7 @@ class ApprovalRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExclusionRule:
-    """Events of streams ``prefix`` whose type is ``event_type`` are not let in, and why."""
+    """Events of streams ``prefix`` with type ``event_type`` are excluded, for ``reason``."""
 
     prefix: str
     event_type: str
@@ -109,10 +104,10 @@ class ExclusionRule:
 class ImportSettings:
     """``state`` holds inbox, staging, waiting, committing, archive, quarantine, receipts and the
     ledger, on one file system. ``zone_keys`` are files with private keys, in hex, for carriers
-    that are sealed to this zone. ``checkpoint`` are the settings of the recorder that makes and
-    anchors a checkpoint after an import. A checkpoint older than ``warn_age_sec`` is told as such.
-    ``max_inbox_bytes`` and ``max_quarantine_bytes`` are what may lie there; ``reserve_bytes`` of
-    the file system are never used.
+    encrypted to this zone. ``checkpoint`` are the settings of the recorder that makes and anchors
+    a checkpoint after an import. A checkpoint older than ``warn_age_sec`` gives a warning.
+    ``max_inbox_bytes`` and ``max_quarantine_bytes`` are quotas; ``reserve_bytes`` of the file
+    system stay free.
     """
 
     state: Path
@@ -131,7 +126,7 @@ class ImportSettings:
 
     @property
     def max_carrier_bytes(self) -> int:
-        """On disk: one volume of data may have as many of parity beside it as there can be."""
+        """The limit on disk: a single data volume may have the maximum number of parity volumes."""
         return self.limits.max_bytes * (1 + MAX_PARITY)
 
 
@@ -192,12 +187,8 @@ def _exclusion(table: Table) -> ExclusionRule:
     return rule
 
 
-DEFAULT_PATH: Final = Path("bridge.toml")
-_NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")
-
-
 class BridgeZone(Enum):
-    """ONLINE exports and never learns what became of it; OFFLINE imports."""
+    """The side of a bridge: ONLINE exports, without any feedback; OFFLINE imports."""
 
     ONLINE = "online"
     OFFLINE = "offline"
@@ -209,7 +200,7 @@ class BridgeZone(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BridgeHubConfig:
-    """The hub of this zone; ``ca`` is for https with an authority of one's own."""
+    """The hub of this zone; ``ca`` is a private certificate authority for https."""
 
     url: str
     hub_id: bytes
@@ -218,7 +209,7 @@ class BridgeHubConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdentitySettings:
-    """Who acts: a client directory, under what name it signs reads, with what it may write."""
+    """An identity: its client directory, its principal for reads, its capability for writes."""
 
     client: Path
     passphrase_file: Path | None
@@ -228,7 +219,7 @@ class IdentitySettings:
 
 @dataclass(frozen=True, slots=True)
 class ReaderKeys:
-    """A client directory whose keystore is read without its lock; nobody signs with it."""
+    """A client directory whose keystore is read without its lock, and never used to sign."""
 
     client: Path
     passphrase_file: Path | None = None
@@ -239,10 +230,10 @@ class BridgeSettings:
     """``audit_reader`` is the card that audit entries are sealed to.
 
     ``reader`` online opens what is exported, so that bodies can be disclosed to the other zone;
-    offline it reads what was imported, for status, reconciliation and the repair of the ledger.
-    ``reader_keys`` is a keystore that only opens: the private half of the card that the events of
-    the zone are sealed to. Whoever reads for this side of the bridge opens with it too.
-    ``import_recorder`` records an event of this zone for each bundle that was imported.
+    offline it reads what was imported, for status, reconciliation and rebuilding the ledger.
+    ``reader_keys`` is a keystore with the private keys of the card that the zone's events are
+    sealed to, used by every reader of this side. ``import_recorder`` records an event of this zone
+    for each imported bundle.
     """
 
     zone: BridgeZone
@@ -261,9 +252,9 @@ class BridgeSettings:
 
 
 def load(path: Path) -> BridgeSettings:
-    """The settings of ``bridge.toml`` or of a zone's file; relative paths begin at its folder."""
+    """Read ``bridge.toml`` or a zone's file; relative paths are relative to its directory."""
     return read_settings_file(
-        path, lambda item: parse(item, path.absolute().parent), "docs/bridge.example.toml"
+        path, lambda document: parse(document, path.absolute().parent), "docs/bridge.example.toml"
     )
 
 
@@ -272,7 +263,7 @@ def parse(document: dict[str, Any], folder: Path) -> BridgeSettings:
         table = Table(bridge_part(document), "bridge", folder)
     else:
         table = Table(document, "", folder)
-    zone = BridgeZone(table.choice("zone", [item.value for item in BridgeZone]))
+    zone = BridgeZone(table.choice("zone", [member.value for member in BridgeZone]))
     hub, audit = _hub(table.table("hub")), table.table("audit")
     reader = table.table("reader")
     settings = BridgeSettings(
@@ -298,10 +289,10 @@ def parse(document: dict[str, Any], folder: Path) -> BridgeSettings:
 
 
 def _name(table: Table) -> str:
-    result = str(table.text("name"))
-    if not _NAME.fullmatch(result):
-        table.refuse("name", result, "up to 40 of a-z, 0-9, '.' and '-' are due")
-    return result
+    name = str(table.text("name"))
+    if not _NAME.fullmatch(name):
+        table.refuse("name", name, "up to 40 of a-z, 0-9, '.' and '-' are due")
+    return name
 
 
 def _hub(table: Table) -> BridgeHubConfig:
@@ -336,35 +327,35 @@ def _reader_keys(table: Table) -> ReaderKeys | None:
 
 
 def _streams(table: Table, zone: BridgeZone, hub: BridgeHubConfig) -> BridgeStreamMap:
-    """Online the source is this zone's hub; offline each stream names the hub it comes from."""
+    """The routes. Online the source is this zone's hub; offline each stream names its hub."""
     routes = []
-    for item in table.tables("streams"):
-        source = str(item.text("source"))
-        source_hub = hub.hub_id if zone is BridgeZone.ONLINE else item.key("hub_id")
+    for stream in table.tables("streams"):
+        source = str(stream.text("source"))
+        source_hub = hub.hub_id if zone is BridgeZone.ONLINE else stream.key("hub_id")
         routes.append(
-            StreamRoute(source_hub, source, str(item.text("target", default_target(source))))
+            StreamRoute(source_hub, source, str(stream.text("target", default_target(source))))
         )
-        item.done()
+        stream.done()
     if not routes:
         raise BadSettings("no [[streams]] is given; name at least one that crosses")
     return BridgeStreamMap(routes)
 
 
 def _verify_identities(settings: BridgeSettings) -> None:
-    """One identity cannot play two parts: what it may do would add up."""
-    parts = {
+    """Refuse an identity with two roles, whose rights would add up."""
+    identities = {
         "bridge": settings.bridge,
         "audit": settings.audit,
         "reader": settings.reader,
         "import_recorder": settings.import_recorder,
     }
     seen: dict[Path, str] = {}
-    for part, identity in parts.items():
+    for section, identity in identities.items():
         if identity is None:
             continue
-        other = seen.setdefault(identity.client, part)
-        if other != part:
+        other = seen.setdefault(identity.client, section)
+        if other != section:
             raise BadSettings(
-                f"[{other}] and [{part}] have the same client {identity.client}; "
+                f"[{other}] and [{section}] have the same client {identity.client}; "
                 "each must be an identity of its own"
             )

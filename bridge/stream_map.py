@@ -1,4 +1,4 @@
-"""Which stream of the other zone's hub becomes which stream here (AGB0 4.2)."""
+"""The stream map: which stream of the source hub is imported to which stream here (AGB0 4.2)."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ ONLINE_LOG: Final = "bridge/online/log"
 OFFLINE_LOG: Final = "bridge/offline/log"
 IMPORTED: Final = "import/"
 IMPORTS: Final = "record/infrastructure/imports"
-"""Where an offline zone records each import, by an identity that writes nothing else."""
+"""The stream where an offline zone records each import, by an identity that writes nothing else."""
 COMPLETED: Final = "import.completed"
-"""The type of the event that says so, one for each bundle."""
+"""The type of the event, of which each imported bundle has one."""
 _SOURCE: Final = re.compile(r"(export|record)(/[A-Za-z0-9._-]+)+")
 _TARGET: Final = re.compile(r"import(/[A-Za-z0-9._-]+)+")
 
 
 class UnmappedStream(VeenError):
-    """A stream that the settings do not let through."""
+    """A stream that the settings have no route for."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamRoute:
-    """From a stream of one hub to a stream of the hub in the other zone."""
+    """A route from a stream of the source hub to a stream of the hub in the other zone."""
 
     hub_id: bytes
     source: str
@@ -35,18 +35,18 @@ class StreamRoute:
 
 
 class BridgeStreamMap:
-    """All routes. Each source has one target, and no two sources share one: what is imported
-    into a stream is the history of exactly one other.
+    """All routes. Each source has one target, and no two sources share a target: an import stream
+    is the history of exactly one source stream.
 
-    The audit log of each exporting hub travels too, without being listed.
+    The audit log of each exporting hub has an implied route.
     """
 
     def __init__(self, routes: Iterable[StreamRoute]) -> None:
         listed = tuple(routes)
-        for item in listed:
-            _verify_names(item)
-        known = {(item.hub_id, item.source) for item in listed}
-        hubs = sorted({item.hub_id for item in listed})
+        for route in listed:
+            _verify_names(route)
+        known = {(route.hub_id, route.source) for route in listed}
+        hubs = sorted({route.hub_id for route in listed})
         implied = [
             StreamRoute(hub_id, ONLINE_LOG, default_target(ONLINE_LOG))
             for hub_id in hubs
@@ -57,22 +57,22 @@ class BridgeStreamMap:
         self._by_source = {(route.hub_id, route.source): route for route in self.routes}
 
     def route(self, hub_id: bytes, source: str) -> StreamRoute:
-        value = self._by_source.get((hub_id, source))
-        if value is None:
+        route = self._by_source.get((hub_id, source))
+        if route is None:
             raise UnmappedStream(
                 f"{source} of hub {hub_id.hex()} is in no [[streams]] of the settings; "
                 "add it there if it should cross"
             )
-        return value
+        return route
 
     def sources(self, hub_id: bytes) -> tuple[str, ...]:
-        """What is exported of a hub, its audit log last: it tells of the others."""
-        result = [route.source for route in self.routes if route.hub_id == hub_id]
-        return tuple(sorted(result, key=lambda name: (name == ONLINE_LOG, name)))
+        """The exported streams of a hub, its audit log last, since it is about the others."""
+        names = [route.source for route in self.routes if route.hub_id == hub_id]
+        return tuple(sorted(names, key=lambda name: (name == ONLINE_LOG, name)))
 
 
 def default_target(source: str) -> str:
-    """``export/zone/a`` becomes ``import/zone/a``; anything else lies below import/ as it is."""
+    """``export/zone/a`` becomes ``import/zone/a``; any other name is prefixed with ``import/``."""
     return IMPORTED + source.removeprefix("export/")
 
 

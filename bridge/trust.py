@@ -1,14 +1,11 @@
-"""Whom a zone believes: pinned hub identities and exporters' keys, as files and never a network.
+"""The trust store of a zone: pinned hub identities and exporters' keys, in files.
 
 The directory holds, for each hub, ``hub-<hub_id>.cbor`` with ``hub-<hub_id>.sig`` (the hub's own
 identity files under these names), for each exporter ``exporter-<name>.pub`` with its public key in
-hex, and for each hub_id or public key that is not believed any more ``revoked-<hex>.txt`` with the
-reason. What is revoked is as if it had never been pinned, for old carriers, too: whoever has a
-stolen key can date what they sign.
-
-The changes of a trust directory, entered beside its files: what was changed, when and by whom.
-
-The next import of the zone tells of them in bridge/offline/log.
+hex, and for each hub_id or public key that is no longer trusted ``revoked-<hex>.txt`` with the
+reason. What is revoked counts as never pinned, also for old carriers, since a stolen key can sign
+any date. Changes are entered in ``changes.txt`` with time and operator; the next import records
+them in bridge/offline/log.
 """
 
 from __future__ import annotations
@@ -31,17 +28,20 @@ _REVOKED: Final = re.compile(r"revoked-([0-9a-f]{64})\.txt")
 _PUBLIC: Final = re.compile(r"[0-9a-f]{64}\n?")
 _MAX_BYTES: Final = 1 << 20
 _KEY_BYTES: Final = 32
+FILE: Final = "changes.txt"
+_TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
+_LINE: Final = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z) (.+?): (.+)")
 
 
 @dataclass(frozen=True, slots=True)
 class TrustStore:
-    """Hubs by hub_id, the names of exporters by public key, and why others are revoked."""
+    """Hubs by hub_id, names of exporters by public key, and the reasons of revocations."""
 
     hubs: Mapping[bytes, HubIdentity] = field(default_factory=dict)
     exporters: Mapping[bytes, str] = field(default_factory=dict)
     revoked: Mapping[bytes, str] = field(default_factory=dict)
     files: tuple[str, ...] = ()
-    """What was read, a line for each thing: what is pinned and revoked has two."""
+    """A line for each file; a key that is pinned and revoked has two."""
 
     @classmethod
     def read(cls, directory: Path) -> TrustStore:
@@ -64,12 +64,12 @@ class TrustStore:
             *(revoked_line(what, why) for what, why in revoked.items()),
         )
         exporters = {key: name for key, name in exporters.items() if key not in revoked}
-        return cls(_left(hubs, revoked), exporters, revoked, files)
+        return cls(_without_revoked(hubs, revoked), exporters, revoked, files)
 
     def with_identity(self, identity: HubIdentity) -> TrustStore:
-        """With a verified identity of a trusted hub; an older one changes nothing.
+        """The store with a verified identity of a trusted hub; an older identity changes nothing.
 
-        The trust directory stays as it is.
+        The trust directory is not changed.
         """
         held = self.hubs.get(identity.hub_id)
         if held is None:
@@ -79,11 +79,11 @@ class TrustStore:
             )
         if len(identity.hub_keys) < len(held.hub_keys) or identity.current == held.current:
             return self
-        # Keys that are revoked here are left out of what is held.
+        # Revoked keys are absent from ``held``.
         given = {(key.hub_pk, key.valid_from) for key in identity.hub_keys}
         if not given.issuperset((key.hub_pk, key.valid_from) for key in held.hub_keys):
             raise Untrusted(f"{identity.described()}, is of another chain than the one pinned")
-        hubs = {**self.hubs, **_left({identity.hub_id: identity}, self.revoked)}
+        hubs = {**self.hubs, **_without_revoked({identity.hub_id: identity}, self.revoked)}
         return replace(self, hubs=hubs)
 
 
@@ -100,13 +100,13 @@ def revoked_line(what: bytes, why: str) -> str:
 
 
 def pin_hub(directory: Path, identity: HubIdentity, signature: bytes) -> bool:
-    """Add a hub, or its identity with newer keys; whether anything is new.
+    """Add a hub, or its identity with newer keys; return whether anything changed.
 
-    Its chain of keys is checked first. An identity that does not go on from the one that is pinned
-    is Untrusted: it is older, or another hub's chain.
+    Its chain of keys is verified first. An identity that does not continue the pinned identity is
+    Untrusted: it is older, or of another chain.
     """
     identity.verify(signature)
-    _refuse_revoked(directory, identity.hub_id)
+    _verify_not_revoked(directory, identity.hub_id)
     stem = directory / f"hub-{identity.hub_id.hex()}"
     path = stem.with_suffix(".cbor")
     if path.exists():
@@ -114,18 +114,18 @@ def pin_hub(directory: Path, identity: HubIdentity, signature: bytes) -> bool:
         _verify_follows(pinned, identity)
         if pinned == identity:
             return False
-    # The signature first: an identity without its signature is refused, not half believed.
+    # The signature is written first: an identity without its signature would be refused.
     durable.write(stem.with_suffix(".sig"), signature)
     durable.write(path, identity.encode())
     return True
 
 
 def pin_exporter(directory: Path, name: str, public: bytes) -> bool:
-    """Add an exporter; whether it is new. The key behind a name never changes."""
+    """Add an exporter; return whether it is new. The key of a name never changes."""
     path = directory / f"exporter-{name}.pub"
     if not _EXPORTER.fullmatch(path.name) or len(public) != _KEY_BYTES:
         raise Malformed(f"{name!r}: an exporter has a name of a-z, 0-9, . and -, and a public key")
-    _refuse_revoked(directory, public)
+    _verify_not_revoked(directory, public)
     if path.exists():
         if _read_public(path) == public:
             return False
@@ -138,21 +138,21 @@ def pin_exporter(directory: Path, name: str, public: bytes) -> bool:
 
 
 def revoke(directory: Path, what: bytes, reason: str) -> None:
-    """Believe a hub_id, a hub's key or an exporter's key no more, nor anything it signed before."""
+    """Revoke a hub_id, a hub's key or an exporter's key, with everything it ever signed."""
     if len(what) != _KEY_BYTES:
         raise Malformed("a hub_id or a public key of 32 bytes is due")
     durable.write(directory / f"revoked-{what.hex()}.txt", reason.encode())
 
 
 def signature_of(directory: Path, hub_id: bytes) -> bytes:
-    """The signature that was pinned with a hub's identity."""
+    """The signature pinned with a hub's identity."""
     return read_file(directory / f"hub-{hub_id.hex()}.sig")
 
 
-def _left(
+def _without_revoked(
     hubs: Mapping[bytes, HubIdentity], revoked: Mapping[bytes, str]
 ) -> dict[bytes, HubIdentity]:
-    """Hubs that are not revoked, with those of their keys that are not."""
+    """Hubs that are not revoked, with their keys that are not revoked."""
     left = {}
     for hub_id, hub in hubs.items():
         keys = tuple(key for key in hub.hub_keys if key.hub_pk not in revoked)
@@ -162,7 +162,7 @@ def _left(
 
 
 def _verify_follows(pinned: HubIdentity, identity: HubIdentity) -> None:
-    """Keys are only ever added: whoever shows fewer, or others, shows an old or another chain."""
+    """Refuse an identity that does not extend the pinned keys: it is older, or of another chain."""
     held = [(key.hub_pk, key.valid_from) for key in pinned.hub_keys]
     given = [(key.hub_pk, key.valid_from) for key in identity.hub_keys]
     ends = zip(pinned.hub_keys, identity.hub_keys, strict=False)
@@ -176,7 +176,7 @@ def _verify_follows(pinned: HubIdentity, identity: HubIdentity) -> None:
         )
 
 
-def _refuse_revoked(directory: Path, what: bytes) -> None:
+def _verify_not_revoked(directory: Path, what: bytes) -> None:
     if (directory / f"revoked-{what.hex()}.txt").exists():
         raise Untrusted(f"{what.hex()} is revoked in {directory}; it is not pinned again")
 
@@ -197,7 +197,7 @@ def _read_public(path: Path) -> bytes:
 
 
 def read_file(path: Path) -> bytes:
-    """A file of a trust directory, none of which is large."""
+    """The content of a file of a trust directory, of bounded size."""
     with path.open("rb") as file:
         raw = file.read(_MAX_BYTES + 1)
     if len(raw) > _MAX_BYTES:
@@ -205,13 +205,8 @@ def read_file(path: Path) -> bytes:
     return raw
 
 
-FILE: Final = "changes.txt"
-_TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
-_LINE: Final = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z) (.+?): (.+)")
-
-
 class TrustChange(NamedTuple):
-    """``who`` and ``what`` are printable, and on one line."""
+    """A line of changes.txt; ``who`` and ``what`` are printable and have no line breaks."""
 
     at: int
     who: str
@@ -226,10 +221,10 @@ def enter(directory: Path, change: TrustChange) -> None:
 
 
 def entered(directory: Path) -> list[TrustChange]:
-    """Every change in its order; a line that is none is nobody's word, and left out."""
+    """Every entered change in order; lines of another form are skipped."""
     path = directory / FILE
     text = read_file(path).decode(errors="replace") if path.exists() else ""
-    return [item for line in text.splitlines() if (item := _change(line)) is not None]
+    return [change for line in text.splitlines() if (change := _change(line)) is not None]
 
 
 def _change(line: str) -> TrustChange | None:

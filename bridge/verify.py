@@ -1,14 +1,9 @@
-"""Verification of a bundle, from the cheap checks to the dear ones; the first fault ends it
-(AGB0 4.5).
+"""Verification of a bundle, cheap checks first; the first fault ends it (AGB0 4.5).
 
-What the importing zone holds of a stream already, and how a bundle joins on to it (AGB0 4.8).
-
-The metadata of an event against the event itself: what its signer and its hub say, and, where
-the body is disclosed, what the body says (AGB0 4.4).
-
-What is checked in each event of a bundle, a batch at a time, in any process (AGB0 4.5).
-
-A fault is returned rather than raised: which of them counts is for whoever sees all batches.
+Events are checked in batches, in any process: signatures, and the metadata against the event itself
+and, where the body is disclosed, against the body (AGB0 4.4). A fault of an event is returned
+rather than raised, since only the caller sees all batches. Continuity compares a bundle with what
+the importing zone holds of its stream (AGB0 4.8).
 """
 
 from __future__ import annotations
@@ -45,20 +40,22 @@ from veen.system.environment import Progress, no_progress
 from veen.system.process_pool import pool
 from veen.wire import cbor
 
+_HASH = 32
+
 
 class HeldStream(Protocol):
-    """A stream as far as it has been imported."""
+    """The imported part of a stream."""
 
     def last_seq(self) -> int:
-        """The last event held without a gap before it; 0 for none."""
+        """The last event before any gap; 0 if none is held."""
 
     def root_at(self, seq: int) -> bytes | None:
-        """The verified root of the source's range at ``seq``; None when it is not held."""
+        """The verified root of the source stream at ``seq``; None if it is not held."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldRoots:
-    """Held, from roots by sequence number."""
+    """A HeldStream with roots by sequence number."""
 
     roots: Mapping[int, bytes] = field(default_factory=dict)
 
@@ -78,7 +75,7 @@ class Continuity(Enum):
 
 
 def verify_continuity(proof: RangeProof, held: HeldStream | None) -> Continuity:
-    """Refuse a bundle whose past is not the past that is held: the hub has told two stories."""
+    """Refuse a bundle that does not continue what is held: the hub signed two histories."""
     before = proof.from_seq - 1
     if before == 0:
         return Continuity.FIRST
@@ -97,36 +94,40 @@ def verify_continuity(proof: RangeProof, held: HeldStream | None) -> Continuity:
 
 
 def wrong_metadata(event: BundleEvent, msg: Msg, receipt: Receipt) -> Refused | None:
-    """What is wrong with the metadata of an event that is at its place, if anything is.
+    """The fault of an event's metadata, if it has one.
 
-    Principal and hub time are always known; the rest only where the body can be opened.
+    Principal and hub time are always checked; the rest only if the body is disclosed.
     """
-    detail, seq = event.metadata, receipt.stream_seq
-    if detail is None and event.body_key is None:
+    metadata, seq = event.metadata, receipt.stream_seq
+    if metadata is None and event.body_key is None:
         return None
-    if detail is not None and detail.principal_id != msg.client_id:
+    if metadata is not None and metadata.principal_id != msg.client_id:
         return Refused(CarrierFault.METADATA, "principal_id is not the client that signed", seq=seq)
-    if detail is not None and detail.hub_commit_time != receipt.hub_ts:
+    if metadata is not None and metadata.hub_commit_time != receipt.hub_ts:
         return Refused(CarrierFault.METADATA, "hub_commit_time is not that of the receipt", seq=seq)
     if event.body_key is None:
         return None
     try:
         body = open_body(body_key=event.body_key, msg=msg, profile=DEFAULT_PROFILE)
-        if detail is None or _is_around(body, detail) or _says(body, detail, receipt):
+        if (
+            metadata is None
+            or _matches_encoding(body, metadata)
+            or _matches_body(body, metadata, receipt)
+        ):
             return None
     except (Malformed, Untrusted) as error:
         return Refused(CarrierFault.METADATA, f"the body: {error}", seq=seq)
     return Refused(CarrierFault.METADATA, "the metadata is not what the body says", seq=seq)
 
 
-def _says(body: bytes, metadata: Metadata, receipt: Receipt) -> bool:
+def _matches_body(body: bytes, metadata: Metadata, receipt: Receipt) -> bool:
     return metadata == Metadata.of(RecordEvent.decode(body), receipt)
 
 
-def _is_around(body: bytes, metadata: Metadata) -> bool:
-    """Whether the body is the encoding of just these fields around a payload.
+def _matches_encoding(body: bytes, metadata: Metadata) -> bool:
+    """Whether the body is the encoding of exactly these fields around a payload.
 
-    The same answer as that of decoding the body when it is yes, at a fraction of the cost.
+    If true, decoding the body would give the same answer, at a multiple of the cost.
     """
     before = cbor.dump({"origin": metadata.origin, "payload": 0})[1:-1]
     after = cbor.dump(
@@ -144,7 +145,7 @@ def _is_around(body: bytes, metadata: Metadata) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class BundleTerms:
-    """What the events of one bundle are held to."""
+    """What the events of a bundle are verified against."""
 
     hub: HubIdentity
     label: bytes
@@ -152,13 +153,13 @@ class BundleTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What a batch holds, up to the first event that is not at its place.
+    """The result for a batch, up to its first misplaced event.
 
-    The three kinds of fault rank in this order over the whole bundle, wherever they stand in it.
+    The three kinds of fault rank in this order over the whole bundle, wherever they occur in it.
     """
 
     leaves: bytes
-    """As the receipts give them, 32 bytes each; and so the roots."""
+    """The leaf hashes of the receipts, 32 bytes each; ``roots`` likewise."""
     roots: bytes
     first_ts: int
     last_ts: int
@@ -168,17 +169,19 @@ class Findings:
     with_metadata: int
     """Events with metadata."""
     unopened: int
-    """Those of them whose body is not disclosed, so that not all of it could be checked."""
+    """Events with metadata whose body is not disclosed, so that not all of it could be checked."""
 
 
 def examine(raw: bytes, first_seq: int, terms: BundleTerms) -> Findings:
-    """Read each event strictly, recompute its leaf from the message, verify both signatures."""
+    """Decode each event strictly, recompute its leaf hash from the message, verify both
+    signatures.
+    """
     receipts: list[Receipt] = []
     misplaced = unsigned = misreported = None
     with_metadata = unopened = 0
-    for seq, item in enumerate(cbor.decode_sequence(raw), first_seq):
+    for seq, raw_event in enumerate(cbor.decode_sequence(raw), first_seq):
         try:
-            event, msg, receipt = _read(item, seq)
+            event, msg, receipt = _decode_event(raw_event, seq)
             _verify_place(msg, receipt, seq, terms)
         except Refused as error:
             misplaced = error
@@ -212,9 +215,9 @@ def _bad_signature(msg: Msg, receipt: Receipt, terms: BundleTerms) -> Refused | 
     return None
 
 
-def _read(item: bytes, seq: int) -> tuple[BundleEvent, Msg, Receipt]:
+def _decode_event(raw_event: bytes, seq: int) -> tuple[BundleEvent, Msg, Receipt]:
     try:
-        event = BundleEvent.decode(item)
+        event = BundleEvent.decode(raw_event)
         return event, Msg.decode(event.payload), Receipt.decode(event.receipt)
     except Malformed as error:
         raise Refused(CarrierFault.EVENT_FORMAT, str(error), seq=seq) from error
@@ -229,21 +232,18 @@ def _verify_place(msg: Msg, receipt: Receipt, seq: int, terms: BundleTerms) -> N
         raise Refused(CarrierFault.LEAF, "the receipt is not for this message", seq=seq)
 
 
-_HASH = 32
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedBundle:
-    """A bundle of which everything holds.
+    """A valid bundle.
 
-    ``told`` events carry metadata. Of ``unopened`` of them the body is not disclosed: only their
-    principal and hub time could be checked.
+    The body of ``unopened`` of the events ``with_metadata`` is not disclosed: only their principal
+    and hub time could be checked.
     """
 
     survey: Survey
     continuity: Continuity
     root: bytes
-    """The root of the source's range at the last event: what the next bundle joins on to."""
+    """The root of the source stream at the last event, which the next bundle must continue."""
     with_metadata: int
     unopened: int
 
@@ -260,30 +260,30 @@ def verify_bundle(
     workers: int = 1,
     progress: Progress = no_progress,
 ) -> VerifiedBundle:
-    """Everything that can be known of a bundle without the hub it comes from, or Refused.
+    """Verify everything that can be verified offline, without the source hub, or raise Refused.
 
-    With ``workers`` above 1 the events are examined in so many other processes. ``progress`` hears
-    of events.
+    With ``workers`` above 1 the events are checked in as many processes. ``progress`` counts
+    events.
     """
-    result = survey(source, limits)
-    header = result.header
-    if header.bundle_id != result.digest:
+    surveyed = survey(source, limits)
+    header = surveyed.header
+    if header.bundle_id != surveyed.digest:
         raise Refused(CarrierFault.BUNDLE_ID, "bundle_id is not the hash of the bundle")
     hub = trusted_hub(header.source_hub_id, trust)
     verify_checkpoint(header.export_checkpoint, hub)
-    end = _end(result)
+    end = _end(surveyed)
     _verify_dates(header, hub)
     terms = BundleTerms(hub, derive_label(routing_key(hub.hub_id), header.export_stream_id, 0))
     with pool(workers if workers > 1 else 0) as beside:
-        parts = ((read_batch(source, batch), batch.first_seq) for batch in result.batches)
-        examined = beside.run(partial(_examined, terms), parts)
-        replay = _verify_range(result, end, examined, progress)
-    continuity = verify_continuity(result.proof, held)
+        batches = ((read_batch(source, batch), batch.first_seq) for batch in surveyed.batches)
+        examined = beside.run(partial(_examined, terms), batches)
+        replay = _verify_range(surveyed, end, examined, progress)
+    continuity = verify_continuity(surveyed.proof, held)
     for fault in (replay.unsigned, replay.misreported):
         if fault is not None:
             raise fault
     return VerifiedBundle(
-        survey=result,
+        survey=surveyed,
         continuity=continuity,
         root=replay.root,
         with_metadata=replay.with_metadata,
@@ -313,9 +313,9 @@ def verify_checkpoint(checkpoint: RecorderCheckpoint, hub: HubIdentity) -> None:
 
 
 def _verify_dates(header: Header, hub: HubIdentity) -> None:
-    """The checkpoint is not older than the events, nor its key retired before them.
+    """Refuse a checkpoint that is older than the events, or whose key was retired before them.
 
-    The times are those announced; the events must have them.
+    The times are those of the header; the events are checked to have them.
     """
     try:
         header.export_checkpoint.verify_entry_time(hub, header.export_stream, header.export_time_to)
@@ -324,20 +324,20 @@ def _verify_dates(header: Header, hub: HubIdentity) -> None:
 
 
 def _end(survey: Survey) -> StreamEnd:
-    """Where the stream ended at the checkpoint; the proof must lead from these events there."""
+    """The end of the stream at the checkpoint, which the proof must be about."""
     header, proof = survey.header, survey.proof
     end = header.export_checkpoint.end(header.export_stream)
     if end is None or end.last_seq < header.export_seq_to:
         raise Refused(CarrierFault.RANGE, "the checkpoint does not reach the last event")
-    due = (header.export_seq_from, header.export_seq_to, end.last_seq)
-    if (proof.from_seq, proof.to_seq, proof.size) != due:
+    expected = (header.export_seq_from, header.export_seq_to, end.last_seq)
+    if (proof.from_seq, proof.to_seq, proof.size) != expected:
         raise Refused(CarrierFault.RANGE, "the proof is of other events or another checkpoint")
     return end
 
 
 @dataclass(slots=True)
 class _Replay:
-    """The range as it grows over the events of a bundle."""
+    """The Merkle range while the events of a bundle are appended to it."""
 
     peaks: Peaks
     root: bytes = b""
@@ -348,7 +348,9 @@ class _Replay:
     unopened: int = 0
 
     def add(self, findings: Findings) -> None:
-        """One batch more; its leaves lead to its roots, or the first that does not is named."""
+        """Append a batch; Refused at the first leaf that does not lead to the root of its
+        receipt.
+        """
         for at in range(0, len(findings.leaves), _HASH):
             self.peaks = self.peaks.append(findings.leaves[at : at + _HASH])
             self.root = self.peaks.root()
@@ -364,15 +366,15 @@ class _Replay:
         self.unopened += findings.unopened
 
 
-def _examined(terms: BundleTerms, part: tuple[bytes, int]) -> Findings:
-    raw, first_seq = part
+def _examined(terms: BundleTerms, batch: tuple[bytes, int]) -> Findings:
+    raw, first_seq = batch
     return examine(raw, first_seq, terms)
 
 
 def _verify_range(
     survey: Survey, end: StreamEnd, examined: Iterable[Findings], progress: Progress
 ) -> _Replay:
-    """Replay the range over all events, and from the last of them to the checkpoint."""
+    """Append all events to the range, and verify it from the last event to the checkpoint."""
     header, replay = survey.header, _Replay(_before(survey))
     for findings in examined:
         replay.add(findings)

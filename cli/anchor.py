@@ -1,7 +1,4 @@
-"""``veen anchor``: have roots remembered outside of the hub, and prove it (ANCHOR0).
-
-What proves an anchor offline, as options: a ledger, or a time stamp authority's certificates.
-"""
+"""``veen anchor``: publish roots outside of the hub, and verify that (ANCHOR0)."""
 
 from __future__ import annotations
 
@@ -63,17 +60,17 @@ class AnchorTrust:
     ] = None
 
     def given(self) -> dict[str, Anchor]:
-        """The anchors that can be checked, by their kind."""
+        """The verifiers of anchors, by kind."""
         anchors: list[Anchor] = []
         if self.ledger is not None:
             anchors.append(AnchorLedger(self.ledger, os.urandom))
         if self.tsa_certificate:
             line = TsaLine(url="")
             anchors.append(time_stamps(tuple(self.tsa_certificate), self.tsa_policy, line))
-        return {item.kind: item for item in anchors}
+        return {anchor.kind: anchor for anchor in anchors}
 
     def checks(self) -> dict[str, AnchorCheck]:
-        """The same, as the check of a proof package asks for them."""
+        """The same, in the form that the verification of a proof package needs."""
         return {kind: _check(anchor) for kind, anchor in self.given().items()}
 
 
@@ -130,7 +127,7 @@ def publish(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BelieveOptions(AnchorTrust):
-    """Whom to believe: given here, or as the recorder's settings say."""
+    """What to trust: given here, or from the recorder's settings."""
 
     hub_id: HubIdOption = None
     identity: Annotated[

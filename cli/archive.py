@@ -1,10 +1,7 @@
-"""``veen archive``, the commands that make hubs of an archive: restore one, fork one.
+"""``veen archive``: push a hub to an object store, verify, clone and restore it, and prune the
+store.
 
-``veen archive forget``: what only earlier states of an archive stand on.
-
-The state of a store and of the hubs in it, as metrics for the textfile collector of a node.
-
-``veen archive``, the commands for a store: bring a hub there, check it, copy it, look at it.
+The status of a store can also be written as metrics for a node's textfile collector.
 """
 
 from __future__ import annotations
@@ -45,6 +42,13 @@ from veen.hub_identity import HubIdentity
 from veen.limits import Limits
 from veen.objects.port import StoreStatus
 
+_SHOWN_FLAWS: Final = 20
+_KEEPS: Final = {
+    True: "keeps",
+    False: "DOES NOT KEEP",
+    None: "lets us only read, so that nobody has looked whether it keeps",
+}
+
 
 def forget(
     at: StoreOptions,
@@ -67,26 +71,26 @@ def forget(
     Example: veen archive forget --store file:///mnt/archive --keep 32 --delete
     """
     since = None if keep_sec is None else int(time.time()) - keep_sec
-    result = forgettable(at.archive(), Keeping(keep, since))
+    forgotten = forgettable(at.archive(), Keeping(keep, since))
     if delete:
         with progress("forget", "objects") as report:
-            forget_states(at.retention(), result, report)
-    elif result.keys:
+            forget_states(at.retention(), forgotten, report)
+    elif forgotten.keys:
         notice("nothing was deleted: give --delete")
     show(
         {
-            "hub_id": result.hub_id.hex(),
-            "kept_states": result.stored,
-            "earlier_states": result.states,
-            "objects": len(result.keys),
-            "bytes": result.size,
+            "hub_id": forgotten.hub_id.hex(),
+            "kept_states": forgotten.stored,
+            "earlier_states": forgotten.states,
+            "objects": len(forgotten.keys),
+            "bytes": forgotten.size,
             "deleted": delete,
         }
     )
 
 
 def write_metrics(path: Path, store: StoreStatus, hubs: Iterable[HubStatus], now: int) -> None:
-    """Put the metrics at ``path``, whole or not at all."""
+    """Write the metrics to ``path``, atomically."""
     registry = CollectorRegistry()
     _tell_of_store(registry, store, now)
     _tell_of_hubs(registry, store, list(hubs))
@@ -133,13 +137,6 @@ def _tell_of_hubs(registry: CollectorRegistry, store: StoreStatus, hubs: list[Hu
 
 app = typer.Typer(help="Keep a hub in object storage, and restore it.", no_args_is_help=True)
 
-_SHOWN_FLAWS: Final = 20
-_KEEPS: Final = {
-    True: "keeps",
-    False: "DOES NOT KEEP",
-    None: "lets us only read, so that nobody has looked whether it keeps",
-}
-
 
 @app.command()
 def push(
@@ -152,21 +149,21 @@ def push(
     datadir, store = DataDir(data_dir.resolve()), at.open()
     with progress("push", "objects") as report, LogWriter(datadir) as hub:
         source = PushSource(datadir.root, Limits(), hub)
-        result = push_directory(source, store, sealer=sealer_to(escrow), progress=report)
-    if not result.is_escrowed:
+        pushed = push_directory(source, store, sealer=sealer_to(escrow), progress=report)
+    if not pushed.is_escrowed:
         notice(
             "WARNING: no escrow holds the current key: without a copy of keys/ a restored hub "
             "can be read, not continued (--escrow CARD)"
         )
     show(
         {
-            "hub_id": result.hub_id.hex(),
-            "manifest": result.manifest.hex(),
-            "labels": result.labels,
-            "entries": result.entries,
-            "new_objects": result.new_objects,
-            "new_bytes": result.new_bytes,
-            "is_escrowed": result.is_escrowed,
+            "hub_id": pushed.hub_id.hex(),
+            "manifest": pushed.manifest.hex(),
+            "labels": pushed.labels,
+            "entries": pushed.entries,
+            "new_objects": pushed.new_objects,
+            "new_bytes": pushed.new_bytes,
+            "is_escrowed": pushed.is_escrowed,
         }
     )
 
@@ -206,15 +203,15 @@ def clone(
     """
     hub_id = at.archive().keys.hub_id
     with progress("clone", "objects") as report:
-        result = clone_archive(at.to_read(), to.open(at), hub_id, progress=report)
+        cloned = clone_archive(at.to_read(), to.open(at), hub_id, progress=report)
     show(
         {
-            "hub_id": result.hub_id.hex(),
-            "manifest": result.manifest.hex(),
-            "objects": result.objects,
-            "new_objects": result.new_objects,
-            "new_bytes": result.new_bytes,
-            "lost_of_history": result.lost,
+            "hub_id": cloned.hub_id.hex(),
+            "manifest": cloned.manifest.hex(),
+            "objects": cloned.objects,
+            "new_objects": cloned.new_objects,
+            "new_bytes": cloned.new_bytes,
+            "lost_of_history": cloned.lost,
         }
     )
 
@@ -282,7 +279,7 @@ def _show_checked(verified: ArchiveVerified, *, is_known: bool) -> None:
 
 
 def _show_complete(document: dict[str, Any], lines: list[str], own: HubIdentity | None) -> None:
-    """Without a flaw; ``own`` is the archive's identity where nobody vouches for it."""
+    """Report a valid archive; ``own`` is its own identity if no other is known."""
     if own is None:
         show(document, "\n".join(lines))
         return
@@ -348,14 +345,14 @@ def restore(at: StoreOptions, keys: KeysOptions, to: ToOption, config: ConfigOpt
     """
     archive, settings = at.archive(), load(config)
     with progress("restore") as report:
-        result = restore_directory(
+        restored = restore_directory(
             archive,
             to.absolute(),
             seeds=keys.seeds(archive),
             limits=settings.limits,
             progress=report,
         )
-    _finish(result, DataDir(to.resolve()), settings, {"has_keys": keys.is_given})
+    _finish(restored, DataDir(to.resolve()), settings, {"has_keys": keys.is_given})
     notice(
         "WARNING: receipts given after the last push are not in this directory. If the old hub "
         "gave any, a hub that goes on from here contradicts them: compare the heads first"
@@ -378,7 +375,7 @@ def fork(
         raise typer.BadParameter("a fork needs the key that endorses its own: --client or --keys")
     archive, settings = at.archive(), load(config)
     with progress("fork") as report:
-        result = restore_directory(
+        forked = restore_directory(
             archive,
             to.absolute(),
             seeds=keys.seeds(archive),
@@ -389,15 +386,15 @@ def fork(
         )
     datadir = DataDir(to.resolve())
     current = identity.read_identity(datadir).current
-    _finish(result, datadir, settings, {"forked_at": hub_ts, "key_id": current.key_id.hex()})
-    # In the second of its end the old key would still witness checkpoints of the fork.
+    _finish(forked, datadir, settings, {"forked_at": hub_ts, "key_id": current.key_id.hex()})
+    # In its last second the old key would still witness checkpoints of the fork.
     while int(time.time()) <= current.valid_from:
         time.sleep(0.05)
     notice("WARNING: the fork has the hub_id of the original: archive it in a store of its own")
 
 
 def _rotate(root: Path, archive: RestoredArchive) -> None:
-    """Before the fork has its name it has its own key: nothing is ever signed twice by one."""
+    """Give the fork its own key before its name, so that no key signs for two hubs."""
     now = int(time.time())
     if archive.hub_time > now:
         raise Refused(

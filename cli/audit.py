@@ -50,7 +50,7 @@ class AuditEngine(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogOptions:
-    """Where the log lies: in a store, or in the directory of a stopped hub."""
+    """The location of the log: a store, or the directory of a stopped hub."""
 
     store: Annotated[
         str | None,
@@ -73,7 +73,7 @@ class LogOptions:
 
     @contextmanager
     def opened(self) -> Iterator[tuple[list[str], LogInventory, AuditTerms]]:
-        """Where it is in the words of the job, what there is, and by which terms."""
+        """The location as arguments of the job, the inventory of the log, and the terms."""
         settings = load(self.config)
         if (self.store is None) == (self.data_dir is None):
             raise typer.BadParameter("give --store or --data-dir")
@@ -102,7 +102,7 @@ class LogOptions:
         return {key: value for key, value in result.items() if value}
 
     def _hub(self, services: StoreRef) -> bytes:
-        """The hub that was named, or the only one there is."""
+        """The given hub, or the only one in the store."""
         if self.hub_id is not None:
             return key_in_hex("--hub-id", self.hub_id)
         result = list(hubs(services.to_read()))
@@ -114,7 +114,7 @@ class LogOptions:
 
 @contextmanager
 def _held(datadir: DataDir) -> Iterator[DataDir]:
-    """A directory that no hub writes to meanwhile."""
+    """The directory, locked against a hub."""
     if not datadir.log.is_dir():
         raise Refused(f"{datadir.root} is not a data directory: it has no log")
     lock = DataDirLock(datadir)
@@ -226,7 +226,7 @@ def _key(sign_with: Path | None, passphrase: bytes | None) -> SigningKey:
 
 
 def _show(signed: SignedAuditReport, own: HubIdentity | None) -> None:
-    """``own`` is the log's identity where nobody vouches for it."""
+    """Show a report; ``own`` is the log's own identity if no other is known."""
     report = signed.report
     document = {**json.loads(report.to_json()), "signed_by": signed.signed_by.hex()}
     document |= {"ok": report.ok and own is None, "hub_identity_known": own is None}

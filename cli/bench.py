@@ -1,7 +1,4 @@
-"""``veen bench``: how fast a client sends to a hub, and reads from it.
-
-How fast something goes: a rate, and how long single steps took.
-"""
+"""``veen bench``: measure how fast a client sends to a hub, and reads from it."""
 
 from __future__ import annotations
 
@@ -20,11 +17,12 @@ from cli.options import ClientOptions, StreamOption
 from veen.captoken import read_token
 
 T = TypeVar("T")
+_WINDOW: Final = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaceSummary:
-    """Milliseconds are for one result, on average over a window of them."""
+    """A measurement; milliseconds are for one result, averaged over a window."""
 
     count: int
     seconds: float
@@ -36,7 +34,7 @@ class PaceSummary:
 
 
 class Pace:
-    """``clock`` gives seconds, and never goes back. What comes in batches needs a ``window``."""
+    """Measures a rate. ``clock`` is monotonic, in seconds. Results in batches need a ``window``."""
 
     def __init__(self, clock: Callable[[], float], window: int) -> None:
         self._clock = clock
@@ -46,13 +44,13 @@ class Pace:
         self._seconds = 0.0
 
     def timed(self, results: Iterable[T]) -> Iterator[T]:
-        """The same results, with the time noted that was spent on waiting for them."""
+        """The same results, with the time spent waiting for each recorded."""
         waiting = iter(results)
         spent = 0.0
         while True:
             began = self._clock()
             try:
-                result = next(waiting)
+                item = next(waiting)
             except StopIteration:
                 break
             spent += self._clock() - began
@@ -60,7 +58,7 @@ class Pace:
             if self._count % self._window == 0:
                 self._note(spent, self._window)
                 spent = 0.0
-            yield result
+            yield item
         if self._count % self._window:
             self._note(spent, self._count % self._window)
 
@@ -82,7 +80,7 @@ class Pace:
 
 
 def _percentile(ordered: list[float], percent: int) -> float:
-    """The smallest step that so many percent of all do not exceed."""
+    """The percentile of the step times."""
     if not ordered:
         return 0.0
     rank = -(-len(ordered) * percent // 100)
@@ -90,8 +88,6 @@ def _percentile(ordered: list[float], percent: int) -> float:
 
 
 app = typer.Typer(help="Measure a client against a hub.", no_args_is_help=True)
-
-_WINDOW: Final = 256
 
 
 @app.command()

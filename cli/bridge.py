@@ -1,4 +1,4 @@
-"""``veen bridge``: carry what a hub recorded to a zone that no network reaches, and prove it."""
+"""``veen bridge``: carry events to a zone without a network, and prove it."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _PARTS: Final = {
     "receipt": "cli.bridge_import:receipt",
     "keys": "cli.bridge_keys:app",
 }
-"""In the order in which the help lists them: commands, and groups of commands."""
+"""Commands and groups, in the order of the help."""
 
 for _name, _place in _PARTS.items():
     _file, _, _attribute = _place.partition(":")
-    _found = getattr(import_module(_file), _attribute, None) if find_spec(_file) else None
-    if isinstance(_found, typer.Typer):
-        app.add_typer(_found, name=_name)
-    elif _found is not None:
-        app.command(_name)(_found)
+    _command = getattr(import_module(_file), _attribute, None) if find_spec(_file) else None
+    if isinstance(_command, typer.Typer):
+        app.add_typer(_command, name=_name)
+    elif _command is not None:
+        app.command(_name)(_command)

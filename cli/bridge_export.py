@@ -1,7 +1,4 @@
-"""``veen bridge export``: bring what is new to a medium, or bring again what was lost.
-
-``veen bridge inspect``: what a carrier says it holds, in the open and without any check.
-"""
+"""``veen bridge export`` and ``inspect``: write carriers to a medium, and show their contents."""
 
 from __future__ import annotations
 
@@ -52,7 +49,7 @@ _RANGE: Final = re.compile(r"(.+)=([0-9]{1,18})\.\.([0-9]{1,18})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediumOptions:
-    """Where carriers go, and who brings them there."""
+    """The media for carriers, and the operator."""
 
     medium: Annotated[
         list[Path],
@@ -131,7 +128,7 @@ def export(
         try:
             done.extend(_describe(item) for item in _work(exporter, gaps, heartbeat))
         except VeenError:
-            # A stream may fail while others are on the medium: these are told of all the same.
+            # A stream may fail while others are on the medium: these are shown nevertheless.
             if done:
                 _show(run, done)
             raise
@@ -186,7 +183,7 @@ def _describe(carrier: ExportedCarrier) -> dict[str, Any]:
 
 
 def _unopened(stream: str, unopened: Unopened) -> Iterator[str]:
-    """Events that no key opens: they travel as they are, and whoever sent them should be found."""
+    """Warn of events that no key opens, which are exported as they are."""
     if unopened.bad:
         yield f"   {unopened.bad} of these no key opens; they are carried sealed:"
     for stream_seq, reason in unopened.first:
@@ -198,7 +195,7 @@ def _unopened(stream: str, unopened: Unopened) -> Iterator[str]:
 def _gaps(
     settings: BridgeSettings, ranges: list[str] | None, file: Path | None
 ) -> list[ExportGap] | None:
-    """What to export again; None where new events are wanted."""
+    """The ranges to export again; None to export new events."""
     if not ranges and file is None:
         return None
     result = [_range(range_) for range_ in ranges or ()]
@@ -259,7 +256,7 @@ def inspect(
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What is looked with, at how many events, and when."""
+    """The keys, the number of events to show, and the time."""
 
     privates: tuple[bytes, ...]
     place: Path
@@ -268,7 +265,7 @@ class _Look:
 
 
 def _judged(bags: tuple[BagPath, ...], look: _Look) -> dict[str, Any]:
-    """A carrier that cannot be read is shown as refused; the others are shown all the same."""
+    """Show a carrier; an unreadable carrier is shown as refused, and does not hide the others."""
     try:
         return _carrier(bags, look)
     except Refused as error:

@@ -1,9 +1,5 @@
-"""``veen bridge import``: let carriers in, and tell what became of each.
-
-``veen bridge approve`` and ``receipt``, and where the importing side stands: what lies in the
-airlock, by the beginning of a bundle's name.
-
-``veen bridge release``: take a carrier out of quarantine once its cause is mended.
+"""``veen bridge import``, ``approve``, ``receipt`` and ``release``: the importing side of a
+bridge.
 """
 
 from __future__ import annotations
@@ -39,12 +35,16 @@ _REBUILD: Final = (
     "the ledger is lost, or older than the last import: veen bridge import --rebuild-ledger"
 )
 _MOST_QUARANTINED: Final = 25
-"""How many are shown; all are counted."""
+"""How many entries are shown; all are counted."""
 _HEX: Final = re.compile(r"[0-9a-f]{8,64}")
 
 BundleArgument = Annotated[
     str, typer.Argument(metavar="BUNDLE", help="A bundle_id, or its first 8 digits or more.")
 ]
+UNCOVERED = 14
+"""Exit codes beside the common ones; the most severe of a run counts."""
+_NOTHING: Final = "none"
+_ID_DIGITS: Final = 64
 
 
 def approve(
@@ -105,7 +105,7 @@ def receipt(
 
 
 def offline_status(settings: BridgeSettings) -> None:
-    """Where the importing side stands; ``veen bridge status`` shows it."""
+    """Show the status of the importing side, for ``veen bridge status``."""
     airlock = _airlock(settings)
     result = standing(airlock)
     outbox = ClientDir(settings.bridge.client).outbox
@@ -137,11 +137,14 @@ def offline_status(settings: BridgeSettings) -> None:
 
 
 def _quarantine(airlock: Airlock) -> dict[str, Any]:
-    """What is kept apart, and why; nothing where nothing is."""
+    """The newest entries of the quarantine, if it is not empty."""
     newest, total = quarantined(airlock.quarantine(""), _MOST_QUARANTINED)
     if not newest:
         return {}
-    rows = [{"path": str(item.path), "code": item.code, "detail": item.detail} for item in newest]
+    rows = [
+        {"path": str(carrier.path), "code": carrier.code, "detail": carrier.detail}
+        for carrier in newest
+    ]
     return {"quarantined": total, "quarantine": rows}
 
 
@@ -164,8 +167,6 @@ def _one(prefix: str, known: set[str], what: str) -> str:
 
 
 DUPLICATE, WAITING, QUARANTINED, AUDIT_PENDING, PARTIAL, BLOCKED = range(7, 13)
-UNCOVERED = 14
-"""Exit codes beside those that every command has; the gravest of a run counts."""
 
 _GRAVITY: Final = (
     (ImportState.PARTIAL, PARTIAL),
@@ -180,8 +181,6 @@ _GRAVITY: Final = (
     (ImportState.HEARTBEAT, 0),
     (ImportState.DUPLICATE, DUPLICATE),
 )
-_NOTHING: Final = "none"
-_ID_DIGITS: Final = 64
 
 
 MediumOption = Annotated[
@@ -257,7 +256,7 @@ def import_(
         reason=reason,
     )
     result = _run(load(config), order, rebuild=rebuild)
-    # A hub whose keys have changed was pinned anew: the index is to follow with those.
+    # The index follows with the current keys of a hub that was pinned again.
     take_up(config)
     _show(result)
 
@@ -362,7 +361,7 @@ def _document(outcome: ImportOutcome) -> dict[str, Any]:
 
 @contextmanager
 def _stoppable() -> Iterator[None]:
-    """A termination is like Ctrl-C: told in a line, and nothing is lost."""
+    """Handle SIGTERM like Ctrl-C: a line of text, and nothing is lost."""
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         yield

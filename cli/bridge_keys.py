@@ -1,4 +1,4 @@
-"""``veen bridge keys``: what the other zone has to trust, and what carriers are sealed to."""
+"""``veen bridge keys``: what the other zone has to trust, and keys for encrypted carriers."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def pin(
 
 
 def _pinned(store: TrustStore, handed: Path, trust: Path, name: str | None) -> Iterator[str]:
-    """What is new, each once it is pinned."""
+    """Pin each file; return what changed."""
     for hub_id, hub in store.hubs.items():
         if pin_hub(trust, hub, signature_of(handed, hub_id)):
             yield hub_line(hub)
@@ -165,7 +165,7 @@ def revoke_(
 
 
 def _enter(trust: Path, operator: str | None, change: str) -> None:
-    """What was changed stays with what is trusted, with when and by whom."""
+    """Enter a change in the trust directory, with time and operator."""
     who = printable(operator_of(operator)).replace(": ", ":")
     enter(trust, TrustChange(runtime().clock(), who, change))
 

@@ -11,7 +11,7 @@ import typer
 from veen.errors import Malformed
 
 NOTHING_TO_DO: Final = 6
-"""The exit code of a command that was right to do nothing."""
+"""The exit code if there is nothing to do."""
 _KEY_BYTES: Final = 32
 
 BridgeConfigOption = Annotated[
@@ -45,9 +45,9 @@ def _zone_key(path: Path) -> bytes:
     with path.open("rb") as file:
         text = file.read(2 * _KEY_BYTES + 2).strip()
     try:
-        result = bytes.fromhex(text.decode("ascii"))
+        key = bytes.fromhex(text.decode("ascii"))
     except ValueError:
-        result = b""
-    if len(result) != _KEY_BYTES:
+        key = b""
+    if len(key) != _KEY_BYTES:
         raise Malformed(f"{path} is not a key of 64 hex digits; see veen bridge keys zone")
-    return result
+    return key

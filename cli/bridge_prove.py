@@ -1,9 +1,7 @@
-"""``veen bridge prove``: what a bridge must keep true, shown claim by claim (AGB0 4.8, 5.2).
+"""``veen bridge prove``: the invariants of a bridge, proven claim by claim (AGB0 4.8, 5.2).
 
-What a hub was told of capabilities and streams: its control log, read from its directory.
-
-Everybody who can act in a zone: by the settings of its hub and its bridge, and by the control
-log of its hub, which has every capability that was ever authorized.
+J3 needs everybody who can act in a zone: from the settings of its hub and its bridge, and from its
+hub's control log, which has every capability that was ever authorized.
 """
 
 from __future__ import annotations
@@ -64,7 +62,7 @@ from veen.mmr import EMPTY, Peaks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Granted:
-    """Every capability that was ever authorized; ``entries`` and ``root`` say which log told it."""
+    """Every capability that was ever authorized, from a log of ``entries`` with ``root``."""
 
     entries: int
     root: bytes
@@ -113,7 +111,7 @@ def _entries(datadir: DataDir, label: bytes) -> Iterator[LocatedEntry]:
     reached = 0
     for segment in inventory.segments():
         if segment.start_seq <= reached:
-            # A chunk that was sealed and has not lost its open name yet.
+            # A sealed chunk that is not renamed yet.
             continue
         if segment.start_seq != reached + 1:
             raise Untrusted(f"{datadir.root}: the control log lacks {reached + 1} and what follows")
@@ -136,7 +134,7 @@ def _of_segment(datadir: DataDir, segment: ChunkName | OpenChunkName) -> Iterato
 
 
 def zone_actors(settings: BridgeSettings, hub: HubSettings, granted: Granted) -> ZoneActors:
-    """Principals, issuers, holders of capabilities, and the identities of the bridge."""
+    """All actors: principals, issuers, subjects of capabilities, and identities of the bridge."""
     known = {stream_id(stream): stream for stream in (*_streams(settings, hub), *granted.streams)}
     bridge = list(_bridge_actors(settings, hub, known))
     mine = frozenset().union(*(actor.secrets for actor in bridge))
@@ -163,7 +161,7 @@ def zone_actors(settings: BridgeSettings, hub: HubSettings, granted: Granted) ->
 def _with_grants(
     actors: list[Actor], granted: Granted, known: Mapping[bytes, str]
 ) -> Iterator[Actor]:
-    """Each with what its capabilities let it write; then those who are known by one alone."""
+    """Actors with the streams of their capabilities, then subjects known from a capability only."""
     writes: dict[bytes, set[str]] = defaultdict(set)
     for token in granted.tokens:
         writes[token.subject_pk] |= set(_names(token, known))
@@ -208,7 +206,7 @@ def _identity(
 ) -> Actor:
     card = read_card(ClientDir(identity.client).card)
     secrets = frozenset([card.id_sign, card.id_dh, card.client_id])
-    # It may be more than one principal: by either of its keys, and by the name it logs in with.
+    # It may be several principals: by each of its keys, and by its login name.
     matched = [
         principal
         for principal in hub.policy.principals
@@ -227,7 +225,7 @@ def _identity(
 
 
 def _names(token: CapToken, known: Mapping[bytes, str]) -> Iterator[str]:
-    """Names where they are known; a stream that nobody names could be any."""
+    """The names of streams; an unknown stream_id could be any stream."""
     return (known.get(stream_id_, EVERYTHING) for stream_id_ in token.allow.stream_ids)
 
 
@@ -265,7 +263,7 @@ def _streams(settings: BridgeSettings, hub: HubSettings) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZonesOptions:
-    """What J3 is judged by: everybody of both zones."""
+    """The evidence for J3: the actors of both zones."""
 
     online: Annotated[
         Path | None,

@@ -1,7 +1,4 @@
-"""``veen bridge reconcile``: what was exported against what is here (AGB0 4.7).
-
-What ``veen bridge reconcile`` and ``prove`` read a zone with.
-"""
+"""``veen bridge reconcile``: compare what was exported with what is here (AGB0 4.7)."""
 
 from __future__ import annotations
 
@@ -55,11 +52,13 @@ CarriersOption = Annotated[
     list[Path] | None,
     typer.Option("--carrier", metavar="DIR", help="Carriers beside those in archive/; repeatable."),
 ]
+NOT_WHOLE: Final = 13
+"""The exit code of a reconciliation with gaps and without alarms."""
 
 
 @contextmanager
 def reader_of(settings: BridgeSettings) -> Iterator[Client]:
-    """Offline the reader; online the bridge's own identity reads the audit log."""
+    """A client to read with: offline the reader, online the bridge's own identity."""
     identity = settings.reader if settings.zone is BridgeZone.OFFLINE else settings.bridge
     if identity is None:
         raise Refused("the settings have no [reader]; it is needed to read what was imported")
@@ -82,12 +81,12 @@ def collected(
     listener: Listener,
     chosen: Collection[bytes] = (),
 ) -> Collected:
-    """The facts of a zone; ``chosen`` are checkpoints that C1 is to be, by their ids."""
+    """The facts of a zone; ``chosen`` are the ids of checkpoints to use as C1."""
     if settings.zone is BridgeZone.ONLINE:
         return collect_online(settings, reader, chosen)
     own = settings.importing.zone_keys if settings.importing else ()
     with tempfile.TemporaryDirectory(prefix="veen-reconcile-") as scratch:
-        means = VerifyContext(
+        context = VerifyContext(
             trust=TrustStore.read(settings.trust),
             scratch=Path(scratch),
             privates=zone_keys([*own, *(key or ())]),
@@ -95,11 +94,11 @@ def collected(
         media = [path.absolute() for path in carrier or ()]
         with progress("reading", "events") as report:
             watched = Watched(listener, report)
-            return collect_offline(settings, reader, Carried(means, chosen), media, watched)
+            return collect_offline(settings, reader, Carried(context, chosen), media, watched)
 
 
 class Watched:
-    """Tells how many events and entries have been read, and passes them on."""
+    """Reports the number of events and entries read, and passes them on."""
 
     def __init__(self, listener: Listener, report: Progress) -> None:
         self._listener = listener
@@ -122,9 +121,6 @@ class Watched:
         self._report(self._count, None)
 
 
-NOT_WHOLE: Final = 13
-"""The exit code of a reconciliation that has found something to be done, and nothing forged."""
-
 OutOption = Annotated[
     Path | None, typer.Option("--out", metavar="FILE", help="The signed report, canonical JSON.")
 ]
@@ -132,7 +128,7 @@ OutOption = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactsOptions:
-    """What is reconciled: the facts of this zone and of others, up to which checkpoint."""
+    """The inputs of a reconciliation: facts of this zone and others, and its checkpoint."""
 
     carrier: CarriersOption = None
     facts: Annotated[
@@ -157,8 +153,10 @@ class FactsOptions:
     key: ZoneKeyOption = None
 
     def collected(self, settings: BridgeSettings, reader: Client) -> Collected:
-        """All of them, kept where they are wanted; Refused where a checkpoint is not among them."""
-        chosen = frozenset(key_in_hex("--checkpoint", item) for item in self.checkpoint or ())
+        """All facts, written to a file if requested; Refused if a chosen checkpoint is missing."""
+        chosen = frozenset(
+            key_in_hex("--checkpoint", fact_file) for fact_file in self.checkpoint or ()
+        )
         result = collected(settings, reader, self.carrier, self.key, NullCollector(), chosen)
         facts = result.facts
         if self.facts:
@@ -246,7 +244,7 @@ def _record(
 
 
 def _cover(settings: BridgeSettings) -> None:
-    """Where imports are covered by an anchored checkpoint, so is the entry of a report."""
+    """Cover the audit entry of a report by an anchored checkpoint, if imports are."""
     cover = cover_of(settings) if settings.importing is not None else None
     if cover is not None:
         result = cover()

@@ -1,10 +1,4 @@
-"""``veen bridge status``: where this side of a bridge stands, and the next safe command.
-
-An import covered by a recorder checkpoint of its zone and anchored, where the settings of the
-bridge name a recorder that does it (AGB0 4.5, ANCHOR0).
-
-``veen bridge thaw``: let a frozen stream go on with the history that is held.
-"""
+"""``veen bridge status`` and ``thaw``, and checkpoints that cover imports (AGB0 4.5, ANCHOR0)."""
 
 from __future__ import annotations
 
@@ -150,16 +144,18 @@ def _known_here(settings: BridgeSettings, state: ExportState, error: VeenError) 
 
 
 def _offline() -> Callable[[BridgeSettings], None]:
-    """The other side's own, which its commands bring along."""
-    result = import_module(_OFFLINE) if find_spec(_OFFLINE) else None
-    shown: Callable[[BridgeSettings], None] | None = getattr(result, "offline_status", None)
-    if shown is None:
+    """The function that shows the status of the importing side, if that is installed."""
+    module = import_module(_OFFLINE) if find_spec(_OFFLINE) else None
+    show_status: Callable[[BridgeSettings], None] | None = getattr(module, "offline_status", None)
+    if show_status is None:
         raise Refused("this program has no importer; the state of an offline zone is its to tell")
-    return shown
+    return show_status
 
 
 def cover_of(settings: BridgeSettings) -> Cover | None:
-    """None where no checkpoint is asked for; a recorder of another hub is refused at once."""
+    """A function that makes a covering checkpoint; None if the settings require none. A recorder of
+    another hub is refused.
+    """
     config = importing(settings).checkpoint
     if config is None:
         return None

@@ -1,4 +1,4 @@
-"""``veen bridge verify``: check what lies on a medium; no hub and no network is needed."""
+"""``veen bridge verify``: verify carriers on a medium, without a hub or a network."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def verify(
     store = _trusted(trust, hub_identity)
     result = carriers([bag.absolute() for bag in bags])
     with room(scratch) as place:
-        means = VerifyContext(
+        context = VerifyContext(
             trust=store,
             scratch=place,
             privates=zone_keys(key),
@@ -94,7 +94,7 @@ def verify(
             now=runtime().clock(),
             max_age_sec=None if max_age is None else max_age * _DAY_SEC,
         )
-        reports = list(_checked(result, level, means))
+        reports = list(_checked(result, level, context))
     _tell(result, reports, prechecked(settings, result, reports), transcript_file)
 
 
@@ -107,18 +107,18 @@ def _trusted(trust: Path | None, hub_identity: Path | None) -> TrustStore:
 
 @contextmanager
 def room(given: Path | None) -> Iterator[Path]:
-    """A private directory that is gone afterwards."""
+    """A private temporary directory."""
     with tempfile.TemporaryDirectory(prefix="veen-bridge-", dir=given) as place:
         yield Path(place)
 
 
 def _checked(
-    value: list[tuple[BagPath, ...]], level: Level, means: VerifyContext
+    value: list[tuple[BagPath, ...]], level: Level, context: VerifyContext
 ) -> Iterator[VerifyReport]:
     watch = watching()
     for number, bags in enumerate(value, 1):
         item = prefixed(watch, f"carrier {number} of {len(value)}")
-        yield check_carrier(bags, level, replace(means, watch=item))
+        yield check_carrier(bags, level, replace(context, watch=item))
 
 
 def _tell(
@@ -152,7 +152,7 @@ def prechecked(
     value: Sequence[Sequence[BagPath]],
     reports: Sequence[VerifyReport],
 ) -> list[Prechecked | None]:
-    """Whether each valid carrier can go in; None where that was not asked or makes no sense."""
+    """The precheck of each valid carrier; None if it was not requested or does not apply."""
     if settings is None:
         return [None] * len(reports)
     with closing(

@@ -1,4 +1,4 @@
-"""``veen cap``: issue a capability, make it known to a hub, look at it."""
+"""``veen cap``: issue a capability, authorize it at a hub, show it."""
 
 from __future__ import annotations
 
@@ -62,15 +62,15 @@ def authorize(at: HubOptions, cap: CapOption) -> None:
     """
     token, hub = read_token(cap), at.status().identity()
     with at.open() as api:
-        result = api.authorize(token)
-    hub.verify_receipt(result.receipt)
-    if (result.auth_ref, result.issued_at) != (token.auth_ref(), result.receipt.hub_ts):
+        authorized = api.authorize(token)
+    hub.verify_receipt(authorized.receipt)
+    if (authorized.auth_ref, authorized.issued_at) != (token.auth_ref(), authorized.receipt.hub_ts):
         raise Malformed("the hub answered for another capability")
     show(
         {
-            "auth_ref": result.auth_ref.hex(),
-            "issued_at": result.issued_at,
-            "expires_at": result.expires_at,
+            "auth_ref": authorized.auth_ref.hex(),
+            "issued_at": authorized.issued_at,
+            "expires_at": authorized.expires_at,
         }
     )
 
@@ -92,16 +92,16 @@ def status(at: HubOptions, cap: CapOption) -> None:
     """
     token = read_token(cap)
     with at.open() as api:
-        result = api.capability(token.auth_ref())
-    if result.token != token:
+        status_ = api.capability(token.auth_ref())
+    if status_.token != token:
         raise Malformed("the hub answered for another capability")
     show(
         {
             "auth_ref": token.auth_ref().hex(),
-            "issued_at": result.issued_at,
-            "expires_at": result.expires_at,
-            "hub_ts": result.hub_ts,
-            "expired": result.hub_ts > result.expires_at,
+            "issued_at": status_.issued_at,
+            "expires_at": status_.expires_at,
+            "hub_ts": status_.hub_ts,
+            "expired": status_.hub_ts > status_.expires_at,
         }
     )
 
@@ -119,7 +119,7 @@ def _describe(token: CapToken) -> dict[str, Any]:
 
 
 def _rate(text: str) -> Rate:
-    """Messages a second and burst, as in ``5,10`` or ``5/s,10``."""
+    """A rate of messages per second and a burst, as in ``5,10`` or ``5/s,10``."""
     per_sec, _, burst = text.partition(",")
     try:
         return Rate(per_sec=int(per_sec.strip().removesuffix("/s")), burst=int(burst))

@@ -1,8 +1,6 @@
-"""What ``veen recorder checkpoint`` and ``veen anchor`` open, and how they show a checkpoint.
+"""``veen recorder checkpoint``: make, store and verify recorder checkpoints.
 
-By which identity of a hub its recorder checkpoints are judged: the newest that is known here.
-
-``veen recorder checkpoint``: make recorder checkpoints, keep them, and prove them later.
+A checkpoint is verified with the newest identity of its hub that is known here.
 """
 
 from __future__ import annotations
@@ -72,12 +70,12 @@ NO_IDENTITY: Final = (
 
 
 class NoCheckpoint(VeenError):
-    """There is no recorder checkpoint of that description."""
+    """No stored recorder checkpoint matches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActorOptions:
-    """A recorder, and the identity that asks its hub; without one, as RecorderOptions say."""
+    """A recorder, and the identity for its hub, by default that of RecorderOptions."""
 
     config: RecorderConfigOption = DEFAULT_PATH
     client: Annotated[
@@ -112,7 +110,7 @@ def recorder_services(settings: RecorderSettings) -> RecorderServices:
 
 
 def chosen(checkpoint_store: CheckpointStore, value: str | None) -> RecorderCheckpointName:
-    """The checkpoint that was named by the beginning of its id, or the latest."""
+    """The checkpoint with an id prefix, or the latest."""
     names = checkpoint_store.names()
     matching = [name for name in names if name.checkpoint_id.hex().startswith(value or "")]
     if not names:
@@ -155,7 +153,7 @@ def moment(seconds: int) -> str:
 
 
 def kept_identities(settings: RecorderSettings, hub_id: bytes) -> Iterator[HubIdentity]:
-    """Those that the recorder keeps beside its checkpoints, and that its client has pinned."""
+    """Identities stored beside the recorder's checkpoints, and pinned by its client."""
     if settings.hub.hub_id != hub_id:
         return
     held = read_identity(settings.checkpoint.path)
@@ -166,7 +164,7 @@ def kept_identities(settings: RecorderSettings, hub_id: bytes) -> Iterator[HubId
 
 
 def newest_of(every: Iterable[HubIdentity | None]) -> HubIdentity | None:
-    """The newest; None without any. Untrusted if one does not extend another."""
+    """The newest identity, if there is any; Untrusted if they are not of one chain."""
     known = [identity for identity in every if identity is not None]
     return reduce(newest_identity, known) if known else None
 
@@ -248,7 +246,7 @@ def verify(
             }
             for stream_held in held
         ]
-        shown |= _describe(gone)
+        shown |= _warn_of_pruned(gone)
     show({**shown, "hub_identity_known": hub is not None})
     if hub is None:
         end_unproven(f"checkpoint {checkpoint.checkpoint_id.hex()} is unproven: {NO_IDENTITY}")
@@ -344,8 +342,8 @@ def _tell(turn: Turn) -> None:
             notice(f"not anchored yet, {anchor.task.attempts} attempts: {anchor.error}")
 
 
-def _describe(gone: list[PrunedStream]) -> dict[str, Any]:
-    """Proofs hold all the same, so that it is no failure of the checkpoint."""
+def _warn_of_pruned(gone: list[PrunedStream]) -> dict[str, Any]:
+    """Warn of pruned streams, whose proofs still hold, and return them for the document."""
     for stream in gone:
         notice(f"warning: {stream.describe()}")
     return {"pruned": [stream._asdict() for stream in gone]} if gone else {}
@@ -354,7 +352,7 @@ def _describe(gone: list[PrunedStream]) -> dict[str, Any]:
 def _newest(
     services: RecorderServices, checkpoint: RecorderCheckpoint, known: KnownHubOptions
 ) -> HubIdentity | None:
-    """The newest identity of the hub of the settings: kept, pinned, given or remembered."""
+    """The newest identity of the configured hub: stored, pinned, given or remembered."""
     if checkpoint.hub_id != services.settings.hub.hub_id:
         raise Untrusted(f"the checkpoint is of hub {checkpoint.hub_id.hex()}, not of [hub] hub_id")
     given = known.newest(checkpoint.hub_id)
@@ -364,7 +362,7 @@ def _newest(
 def _verify_documents(
     services: RecorderServices, checkpoint: RecorderCheckpoint, hub: HubIdentity | None
 ) -> int:
-    """All that are kept and the one asked for, by one identity; how many are kept."""
+    """Verify all stored checkpoints and the requested one; return how many are stored."""
     checkpoint_store, by = services.checkpoint_store(), identity_of_document(checkpoint, hub)
     stored = verify_chain((checkpoint_store.get(name) for name in checkpoint_store.names()), by)
     verify_next(checkpoint, None, by)

@@ -1,4 +1,4 @@
-"""What commands print, and how: one JSON document, readable lines, or nothing but errors."""
+"""Output of commands: one JSON document, readable lines, or errors only; and progress."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MANY: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manner:
-    """The options that every command takes."""
+    """The global options of every command."""
 
     json: Annotated[bool, typer.Option("--json", help="Print JSON, errors too.")] = False
     quiet: Annotated[bool, typer.Option("--quiet", help="Print errors only.")] = False
@@ -31,7 +31,7 @@ class Manner:
     ] = None
 
     def over(self, outer: Manner) -> Manner:
-        """What holds when both were given, as in ``veen --json hub key --quiet``."""
+        """The combination of global options given twice, as in ``veen --json hub key --quiet``."""
         return Manner(
             json=self.json or outer.json,
             quiet=self.quiet or outer.quiet,
@@ -53,7 +53,7 @@ def behave(manner: Manner) -> None:
 
 @contextmanager
 def hanging_up() -> Iterator[None]:
-    """Whoever read what we print has had enough, as in ``veen stream … | head``: no error."""
+    """End silently when the reader of the output is gone, as in ``veen stream … | head``."""
     try:
         yield
     except BrokenPipeError:
@@ -78,7 +78,7 @@ def show(document: Mapping[str, Any], text: str | None = None) -> None:
 
 
 def show_one(document: Mapping[str, Any], text: Iterable[str]) -> None:
-    """One result of many: JSON on a line of its own, or lines of text."""
+    """Print one of many results: JSON on a line of its own, or lines of text."""
     if manner().json:
         typer.echo(json.dumps({"ok": True, **document}, sort_keys=True))
     else:
@@ -92,13 +92,13 @@ def show_text(lines: Iterable[str]) -> None:
 
 
 def notice(line: str) -> None:
-    """What a person should know beside the result."""
+    """Print a note for people beside the result."""
     if not manner().quiet:
         typer.echo(printable(line), err=True)
 
 
 def printable(text: str) -> str:
-    """Text of others on one line, with nothing a terminal would obey."""
+    """Untrusted text on one line, without control characters."""
     return "".join(item if item.isprintable() else ascii(item)[1:-1] for item in text)
 
 
@@ -117,7 +117,7 @@ def _plain(value: Any) -> str:
 
 
 class _Pulse:
-    """When the last line about how far it is was said."""
+    """The time of the last progress line."""
 
     def __init__(self) -> None:
         self.said = time.monotonic()
@@ -135,9 +135,9 @@ def watching() -> Callable[[str, str], AbstractContextManager[ConsoleReport]]:
 def progress(
     what: str, unit: str = "bytes", pulse: _Pulse | None = None
 ) -> Iterator[ConsoleReport]:
-    """A bar on a terminal, a line every ten seconds elsewhere, nothing for a program."""
+    """A progress bar on a terminal, a line every ten seconds elsewhere, nothing with --json."""
     if manner().quiet or manner().json:
-        yield _unheard
+        yield _no_progress
     elif sys.stderr.isatty():
         with _bar(what, unit) as report:
             yield report
@@ -145,8 +145,8 @@ def progress(
         yield _Heartbeat(what, unit, pulse or _Pulse())
 
 
-def _unheard(done: int, total: int | None) -> None:
-    """Nobody wants to know."""
+def _no_progress(done: int, total: int | None) -> None:
+    """No progress."""
 
 
 class _Heartbeat:
@@ -166,7 +166,7 @@ class _Heartbeat:
 
 
 def pace(done: int, total: int | None, seconds: float) -> str:
-    """How fast it goes, and how long it takes at that rate."""
+    """The rate, and the remaining time at that rate."""
     rate = done / seconds
     left = f", {(total - done) / rate:.0f} s left" if total is not None and rate else ""
     return f"{rate:.3g}/s{left}" if rate < _MANY else f"{rate:.0f}/s{left}"
@@ -174,7 +174,7 @@ def pace(done: int, total: int | None, seconds: float) -> str:
 
 @contextmanager
 def _bar(what: str, unit: str) -> Iterator[ConsoleReport]:
-    # Only a terminal needs it, and it takes a tenth of a second to load.
+    # Imported only for a terminal, since it takes a tenth of a second.
     from rich import progress as rich_progress  # noqa: PLC0415
     from rich.console import Console  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""How a command fails: one clear line, or one JSON object, and an exit code."""
+"""Errors of a command: one line or one JSON object, and an exit code."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ INTERRUPTED: Final = 130
 
 
 class Unproven(VeenError):
-    """Nothing that was checked is false, but what a proof needs is not there."""
+    """Nothing is false, but evidence that a proof needs is absent."""
 
 
-# typer has its own copy of click; the base of its BadParameter is every misuse of a command.
+# typer vendors click; the base class of its BadParameter covers every usage error.
 UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
 _EXIT_CODES: Final = (
     ((MissingExtra, NoIdentity, IdentityExists, PassphraseNeeded, OSError), USAGE),
@@ -45,18 +45,18 @@ _EXIT_CODES: Final = (
 
 
 def fail(error: VeenError | OSError) -> int:
-    """Say what went wrong; the exit code for it."""
+    """Print an error; return its exit code."""
     code, detail = _code(error), _detail(error)
     _tell(code, detail, f"{detail}{_advice(error)}")
     return next(exit_code for kinds, exit_code in _EXIT_CODES if isinstance(error, kinds))
 
 
 def fail_usage(error: typer.BadParameter) -> int:
-    """A command that was not given as it is to be given."""
+    """A usage error."""
     if error.message.startswith("Usage:"):
         typer.echo(error.message, err=True)
         return USAGE
-    # A command's own words are about no single option, and need no more before them.
+    # A usage error of a command itself names no single option, and needs no prefix.
     is_own = type(error) is typer.BadParameter and error.param is None
     message = error.message if is_own else error.format_message()
     where = error.ctx.command_path if error.ctx is not None else "veen"
@@ -66,7 +66,7 @@ def fail_usage(error: typer.BadParameter) -> int:
 
 @contextmanager
 def stoppable(value: str) -> Iterator[None]:
-    """A termination is like Ctrl-C: told in a line, and the command ends by itself."""
+    """Handle SIGTERM like Ctrl-C: a line of text, and the command ends by itself."""
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         yield

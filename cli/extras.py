@@ -20,7 +20,7 @@ EXTRAS: Final[Mapping[str, Mapping[str, str]]] = {
     "spark": {"pyspark": "Spark", "pandas": "pandas", "pyarrow": "PyArrow"},
     "airflow": {"airflow": "Airflow"},
 }
-"""The modules of each extra that the commands import or run, by the names people know."""
+"""The modules of each extra that commands import or run, by their display names."""
 
 NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "veen hub start": ("hub",),
@@ -50,7 +50,7 @@ def require(command: str, *extras: str) -> None:
 
 
 def needs_of(command: str) -> tuple[str, ...]:
-    """The extras of a command, which are its own or those of its group."""
+    """The extras of a command, including those of its group."""
     words = command.split()
     prefixes = (" ".join(words[:count]) for count in range(len(words), 0, -1))
     return next((NEEDS[prefix] for prefix in prefixes if prefix in NEEDS), ())

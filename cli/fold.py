@@ -1,6 +1,5 @@
-"""``veen fold``: what an archived stream has come to, by one of the overlays.
-
-``veen snapshot``: the hash of a folded state at a place of the log, made and verified.
+"""``veen fold`` and ``veen snapshot``: the state of an archived stream by an overlay, and its
+hash.
 """
 
 from __future__ import annotations
@@ -70,10 +69,10 @@ def fold(
     job = expected.job(folder.archive)
     if drop_summaries:
         folder.drop_summaries(job.label)
-    show(_describe(options.stream, folder.fold(job), part))
+    show(_format_fold(options.stream, folder.fold(job), part))
 
 
-def _describe(stream: str, result: FoldResult, part: bytes | None) -> dict[str, Any]:
+def _format_fold(stream: str, result: FoldResult, part: bytes | None) -> dict[str, Any]:
     overlay, folded = result.known(), result.opened()
     state = folded.state if part is None else overlay.part(folded.state, part)
     shown = overlay.state(Folded(state, folded.skipped))
@@ -105,7 +104,7 @@ UptoOption = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendOptions:
-    """Where a snapshot is sent, and to whom it is sealed."""
+    """The hub to send a snapshot to, and its recipient."""
 
     into: Annotated[
         str | None, typer.Option("--into", metavar="NAME", help="The stream to send it to.")
@@ -200,7 +199,7 @@ def verify(
     if snapshot is not None:
         claim = StateCheckpoint.decode(snapshot.read_bytes())
     else:
-        claim = _found(folder, within or "", expected)
+        claim = _snapshot_in(folder, within or "", expected)
     detail = _verdict(folder, claim, expected)
     _tell(options.stream, detail)
 
@@ -209,7 +208,7 @@ def _upto(request: FoldRequest, upto: int | None) -> FoldRequest:
     return request if upto is None else replace(request, to_seq=upto)
 
 
-def _found(folder: Folder, stream: str, expected: Expected) -> StateCheckpoint:
+def _snapshot_in(folder: Folder, stream: str, expected: Expected) -> StateCheckpoint:
     requested = replace(folder.options.requested("", folder.profile), stream=stream)
     job = requested.job(folder.archive)
     log = ArchivedLog(folder.archive, job.manifest, job.label, cache=NoCache(), block=job.block)
@@ -233,8 +232,8 @@ def _on_spark(folder: Folder, claim: StateCheckpoint, expected: Expected) -> dic
             "--state-id": expected.state_id.hex() if expected.state_id else None,
             "--upto": expected.upto_seq,
         }
-        words = [str(word) for pair in named.items() if pair[1] is not None for word in pair]
-        submission = folder.submission("verify_snapshot", "--snapshot", file, *words)
+        argv = [str(word) for pair in named.items() if pair[1] is not None for word in pair]
+        submission = folder.submission("verify_snapshot", "--snapshot", file, *argv)
         raw = submit(submission, folder.options.passphrase(), accept=(OK, INTEGRITY))
     document: dict[str, Any] = json.loads(raw)
     return document

@@ -1,9 +1,4 @@
-"""``veen hub start`` and ``veen hub stop``: a hub as processes of this host.
-
-A hub's metrics: Prometheus' text, and a summary of it (OBS0.1).
-
-``veen hub``, what a running hub tells: who it is, what it can do, how it fares.
-"""
+"""``veen hub``: start and stop a hub, and show its identity, status and metrics (OBS0.1)."""
 
 from __future__ import annotations
 
@@ -49,6 +44,9 @@ app = typer.Typer(help="Run a hub, look at it, check its directory.", no_args_is
 
 _START_SEC: Final = 60.0
 _END_SEC: Final = 30.0
+_QUANTILE: Final = 0.95
+_READY_FIELDS: Final = ("disk_free_bytes", "disk_days_left", "hub_time_ahead_sec", "warnings")
+_OVERLAYS: Final = ("fed1", "auth1", "kex1_plus", "sh1_plus", "lclass0", "meta0_plus")
 
 
 @app.command()
@@ -143,7 +141,7 @@ def stop(data_dir: DataDirOption = DEFAULT_DATA_DIR) -> None:
 
 
 def _start_in_zone(zone: ZoneHome, launch: HubLaunch, settings: HubSettings) -> None:
-    """A hub that rests is started by the supervisor of its zone."""
+    """Have the supervisor of the zone start its hub."""
     wake(zone)
     deadline = time.monotonic() + _START_SEC
     while _running_pid(launch.datadir) is None or not _answers_as_own(launch.datadir, settings):
@@ -177,7 +175,7 @@ def _start_in_background(launch: HubLaunch, settings: HubSettings) -> tuple[int,
     try:
         _wait_until_started(process, launch, settings, log_path)
     except BaseException:
-        # Whatever ends the wait, Ctrl-C among it: no hub is left that nobody was told of.
+        # However the wait ends, including Ctrl-C: no unreported hub is left running.
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
             process.wait(_END_SEC)
@@ -228,7 +226,7 @@ def _answers_as_own(datadir: DataDir, settings: HubSettings) -> bool:
 
 
 def _warn_unready(settings: HubSettings) -> None:
-    """It runs and can be read from; that it takes no messages has to be known at once."""
+    """Warn if the hub runs and serves reads but accepts no messages."""
     reply = None if settings.tls_client_ca is not None else _get(settings, "/readyz")
     if reply is not None and reply.status_code != httpx.codes.OK:
         notice(f"WARNING: the hub takes no messages: {reply.json()['message']}")
@@ -253,7 +251,7 @@ def _holder(datadir: DataDir) -> str:
 
 
 def _running_pid(datadir: DataDir) -> int | None:
-    """The hub's process; the number alone may be a stranger's by now, so the lock decides."""
+    """The hub's process, identified by its lock, since a pid may be reused."""
     try:
         pid = int(datadir.pid_file.read_text())
     except (FileNotFoundError, ValueError):
@@ -276,9 +274,6 @@ def _last_lines(path: Path) -> str:
 
 def _given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
-
-
-_QUANTILE: Final = 0.95
 
 
 def fetch_metrics(
@@ -306,17 +301,19 @@ def _refused(where: str, reply: httpx.Response) -> Rejected | HubRefused | Unrea
 
 
 def metrics_summary(text: str) -> dict[str, Any]:
-    """Counters and gauges as they are; of a histogram count, mean and a bound of its p95."""
-    result: dict[str, Any] = {}
+    """Counters and gauges as they are; for a histogram count, mean and an upper bound of its
+    p95.
+    """
+    summary: dict[str, Any] = {}
     for family in text_string_to_metric_families(text):
         if family.type == "histogram":
-            result[family.name] = _histogram(family)
+            summary[family.name] = _histogram(family)
         else:
-            result |= {
+            summary |= {
                 _name(sample.name, sample.labels): _number(sample.value)
                 for sample in family.samples
             }
-    return dict(sorted(result.items()))
+    return dict(sorted(summary.items()))
 
 
 def _name(name: str, labels: dict[str, str]) -> str:
@@ -340,16 +337,13 @@ def _histogram(family: Metric) -> dict[str, float | None]:
 
 
 def _number(value: float) -> float | None:
-    """Whole numbers as such; what is beyond the last bound has no number in JSON."""
+    """A number for JSON: integers as such, None for infinity."""
     if math.isinf(value):
         return None
     return int(value) if value.is_integer() else value
 
 
 __all__ = ["app"]
-
-_TOLD: Final = ("disk_free_bytes", "disk_days_left", "hub_time_ahead_sec", "warnings")
-_OVERLAYS: Final = ("fed1", "auth1", "kex1_plus", "sh1_plus", "lclass0", "meta0_plus")
 
 
 @app.command()
@@ -381,8 +375,8 @@ def key(
     if out is not None:
         durable.write(out.absolute().with_suffix(".sig"), status.identity_sig)
         durable.write(out.absolute(), status.identity().encode())
-    result = status.to_json()
-    show({name: result[name] for name in ("hub_id", "hub_pk", "hub_keys")})
+    identity = status.to_json()
+    show({name: identity[name] for name in ("hub_id", "hub_pk", "hub_keys")})
 
 
 @app.command()
@@ -418,22 +412,22 @@ def health(at: HubOptions) -> None:
     Example: veen hub health --hub http://127.0.0.1:8080
     """
     with at.open() as api:
-        result = api.transport.get("/healthz", HealthResponse).to_json()
+        health_document = api.transport.get("/healthz", HealthResponse).to_json()
     ready = _readiness(at)
-    show(result | ready | {"ok": result["ok"] and ready["ok"]})
+    show(health_document | ready | {"ok": health_document["ok"] and ready["ok"]})
     if not ready["ready"]:
         raise typer.Exit(REFUSED)
 
 
 def _readiness(at: HubOptions) -> dict[str, Any]:
-    """What ``/readyz`` says, be it a refusal; what a hub does not tell is left out."""
+    """The answer of ``/readyz``, also if the hub is not ready; absent fields are omitted."""
     try:
         with at.open(once=True) as api:
-            result = api.transport.get("/readyz", ReadyResponse).to_json()
+            document = api.transport.get("/readyz", ReadyResponse).to_json()
     except HubRefused as error:
         return {"ready": False, "ok": False, "not_ready": error.message}
-    stored = {key: result[key] for key in _TOLD if key in result}
-    return {"ready": True, "ok": result["ok"]} | stored
+    details = {key: document[key] for key in _READY_FIELDS if key in document}
+    return {"ready": True, "ok": document["ok"]} | details
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""``veen hub``, the commands for a data directory and what it proves: check, mend, keep, rotate."""
+"""``veen hub``, commands for a data directory: verify, rebuild, retention, key rotation."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def rebuild(data_dir: DataDirOption = DEFAULT_DATA_DIR, config: ConfigOption = N
     """
     settings = load(config)
     with progress("rebuild") as report:
-        result = rebuild_derived(
+        rebuilt = rebuild_derived(
             DataDir(data_dir.resolve()),
             limits=settings.limits,
             streams=settings.streams,
@@ -69,11 +69,11 @@ def rebuild(data_dir: DataDirOption = DEFAULT_DATA_DIR, config: ConfigOption = N
         )
     show(
         {
-            "labels": result.labels,
-            "entries": result.entries,
-            "agreed": result.agreed,
-            "differed": list(result.differed),
-            "set_aside": list(result.set_aside),
+            "labels": rebuilt.labels,
+            "entries": rebuilt.entries,
+            "agreed": rebuilt.agreed,
+            "differed": list(rebuilt.differed),
+            "set_aside": list(rebuilt.set_aside),
         }
     )
 

@@ -1,6 +1,6 @@
-"""``veen hub``, the commands for a checkpoint: fetch and verify it, check its witnesses.
+"""``veen hub``, commands for a checkpoint: fetch and verify it, verify its witnesses.
 
-A hub that must be the one that is pinned: by its name, an identity file, or a client's state.
+The hub must be pinned: by its id, an identity file, or a client's state.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ HubIdentityOption = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownHubOptions:
-    """What an offline check knows of a hub's identity beside the document it is to check."""
+    """What an offline verification knows of a hub's identity besides the document itself."""
 
     hub_identity: HubIdentityOption = None
     known_hubs: Annotated[
@@ -56,21 +56,21 @@ class KnownHubOptions:
     ] = None
 
     def newest(self, hub_id: bytes) -> HubIdentity | None:
-        """The newest identity of a hub that is given or remembered; None where neither is."""
+        """The newest identity of a hub that is given or remembered, if there is one."""
         return identity_store.newest_known(hub_id, self.hub_identity, self.known_hubs)
 
     def words(self) -> list[str]:
-        """The same for a job that is submitted, which reads these files itself."""
+        """The same as arguments of a submitted job, which reads these files itself."""
         given = {"--hub-identity": self.hub_identity, "--known-hubs": self.known_hubs}
         pairs = [(option, str(path.absolute())) for option, path in given.items() if path]
-        return [word for pair in pairs for word in pair]
+        return [argument for pair in pairs for argument in pair]
 
     def remembered(self, hub_id: bytes) -> HubIdentity | None:
-        """The identity of another hub, where one is remembered."""
+        """The remembered identity of another hub, if there is one."""
         return None if self.known_hubs is None else identity_store.known(self.known_hubs, hub_id)
 
     def learn(self, offered: SignedIdentity) -> None:
-        """Remember an identity that extends the one remembered; a first one is never taken."""
+        """Update a remembered identity with one that extends it; a first identity is not stored."""
         if self.known_hubs is not None and identity_store.known(
             self.known_hubs, offered.identity.hub_id
         ):
@@ -78,7 +78,7 @@ class KnownHubOptions:
 
 
 def own_identity(what: str, hub: HubIdentity) -> str:
-    """Why nothing is proven by an identity that came with what is checked."""
+    """The note that an identity from the document itself proves nothing."""
     return (
         f"unproven: {hub.described()}, is {what}'s own: a newer one, in which that key has "
         "retired, may exist; give the newest you know (--hub-identity, --known-hubs)"
@@ -86,7 +86,7 @@ def own_identity(what: str, hub: HubIdentity) -> str:
 
 
 def end_unproven(why: str) -> NoReturn:
-    """End with the exit code for absent evidence, once what was checked is shown."""
+    """Exit with the code for absent evidence, after the result is shown."""
     if manner().json:
         raise typer.Exit(UNPROVEN)
     raise Unproven(why)
@@ -94,7 +94,7 @@ def end_unproven(why: str) -> NoReturn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinnedHubOptions(HubOptions):
-    """A hub to ask, of which something here says who it must be."""
+    """A hub whose identity is pinned here."""
 
     hub_identity: HubIdentityOption = None
     client: Annotated[
@@ -103,7 +103,7 @@ class PinnedHubOptions(HubOptions):
     ] = None
 
     def pinned_status(self, api: HubApi) -> StatusResponse:
-        """The hub's status, once its identity follows from all that is pinned here."""
+        """The hub's status, after verifying its identity against everything pinned here."""
         known = list(self._known())
         if self.hub_id is None and not known:
             raise Refused(
@@ -176,7 +176,7 @@ def checkpoint(
 
 
 def _verified(api: HubApi, log: LabelLogRef, hub: HubIdentity, upto: int) -> Checkpoint:
-    """The checkpoint, bound to the receipt at its upto_seq."""
+    """Verify that the checkpoint matches the receipt at its upto_seq."""
     checkpoint = api.checkpoint(log.label, upto)
     if (checkpoint.label_curr, checkpoint.upto_seq) != (log.label, upto):
         raise Untrusted(
@@ -185,7 +185,7 @@ def _verified(api: HubApi, log: LabelLogRef, hub: HubIdentity, upto: int) -> Che
         )
     checkpoint.verify_labels(log.labels)
     receipt = signed_receipt(api, log, hub, upto)
-    # Asked after the checkpoint was made: it is not from later than this.
+    # Requested after the checkpoint was made, which is therefore no later.
     now = api.status().hub_ts
     hub.verify_checkpoint(
         checkpoint,

@@ -1,6 +1,5 @@
-"""``veen keygen`` and ``veen id``: make an identity, look at it, give it another client_id.
-
-How much a client_id has been used, and when it is time for another (spec 3, KEX0.2).
+"""``veen keygen`` and ``veen id``: create, show and rotate an identity, and its usage (spec 3,
+KEX0.2).
 """
 
 from __future__ import annotations
@@ -29,13 +28,14 @@ from veen.keystore.directory import ClientDir
 from veen.keystore.sealed import DAY_SEC, PREKEY_SEC
 
 MAX_MESSAGES: Final = 256
-"""On a label without epochs; with epochs, a client_id is to serve for one of them."""
+"""The limit on a label without epochs; with epochs, a client_id is for a single epoch."""
 _NOTICE_SEC: Final = 30 * DAY_SEC
+_OPEN_KEYS = "whoever can read the directory can act as this client"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentUsage:
-    """The messages of one client_id on one label; epoch 0 is a stream without epochs."""
+    """The usage of a client_id on a label; epoch 0 is a stream without epochs."""
 
     label: bytes
     stream: str
@@ -45,7 +45,7 @@ class SentUsage:
 
 
 def advice(card: IdentityCard, sent: Sequence[SentUsage], now: int) -> tuple[str, ...]:
-    """What the owner of a card would do well to do, if anything; in the order of the labels."""
+    """Advice for the owner of an identity, in the order of the labels."""
     own = [usage for usage in sent if usage.client_id == card.client_id]
     return (*_messages(own), *_epochs(own), *_unused_prekeys(card.prekeys, now))
 
@@ -80,8 +80,6 @@ def _unused_prekeys(prekeys: Sequence[SignedPrekey], now: int) -> Iterator[str]:
 
 
 app = typer.Typer(help="Look at an identity, give it another client_id.", no_args_is_help=True)
-
-_OPEN_KEYS = "whoever can read the directory can act as this client"
 
 
 def keygen(
@@ -138,7 +136,7 @@ def rotate(client: ClientOption, passphrase_file: PassphraseFileOption = None) -
     Example: veen id rotate --client ~/.local/share/veen/client-main
     """
     directory, world = ClientDir(client.absolute()), runtime()
-    _refuse_waiting(directory)
+    _verify_outbox_empty(directory)
     passphrase = passphrase_of(directory, passphrase_file)
     identity = directory.rotate(world.clock(), world.random, passphrase)
     last = identity.retired_client_ids[-1]
@@ -174,8 +172,8 @@ def usage(client: ClientOption) -> None:
     tell(document)
 
 
-def _refuse_waiting(directory: ClientDir) -> None:
-    """What has its place under a client_id can be sealed again under that one only."""
+def _verify_outbox_empty(directory: ClientDir) -> None:
+    """Refuse a rotation while the outbox has messages of the current client_id."""
     count = events_in(directory.outbox)
     if count:
         raise Refused(

@@ -1,7 +1,4 @@
-"""``veen version``: which software this is, and which protocol it speaks.
-
-``veen explain-error``: what a code of a hub means, why it comes, and what to do.
-"""
+"""``veen version`` and ``veen explain-error``: the versions, and the meaning of error codes."""
 
 from __future__ import annotations
 
@@ -14,6 +11,30 @@ import typer
 from cli.console import show
 from veen.errors import Code, Failure
 from veen.version import PROTOCOL, VERSION
+
+FAILURES: Final = {
+    Failure.SIZE_PREFILTER: "larger than max_msg_bytes, seen before anything was read",
+    Failure.PREFILTER_REJECT: "refused before its signature was looked at",
+    Failure.CBOR_INVALID: "not the one allowed encoding of a message",
+    Failure.FIELD_SIZE: "a field of the message has a wrong size",
+    Failure.VERSION: "the message is of another version",
+    Failure.PROFILE: "the hub or the stream does not have the profile that the message names",
+    Failure.PADDING: "bytes after the ciphertext's body that are not zero, or of a wrong number",
+    Failure.CT_HASH: "ct_hash is not the hash of the ciphertext",
+    Failure.ATT_ROOT: "att_root is not the root of the attachments; seen by who opens the header",
+    Failure.SIG_INVALID: "the signature does not verify",
+    Failure.CAP_MISSING: "the message names no capability, and the hub wants one",
+    Failure.CAP_INVALID: "the capability is not known to the hub, or its issuer is not trusted",
+    Failure.AUTH_REF: "the capability is for another client_id or another stream",
+    Failure.CAP_TTL: "the capability has expired",
+    Failure.CAP_RATE: "above the capability's rate",
+    Failure.PREV_ACK: "prev_ack is above the head of the label, or went back",
+    Failure.DUPLICATE: "this client_seq is in the log already; the detail has its receipt",
+    Failure.CLIENT_SEQ: "client_seq leaves a gap, or is 0",
+    Failure.EPOCH: "the label is of an epoch outside the hub's window",
+}
+FORMER: Final = {"E.PROFILE": Failure.PROFILE, "E.DUP": Failure.DUPLICATE}
+"""Codes of earlier drafts, and their current codes."""
 
 
 def version() -> None:
@@ -121,31 +142,6 @@ CODES: Final = {
     ),
 }
 
-FAILURES: Final = {
-    Failure.SIZE_PREFILTER: "larger than max_msg_bytes, seen before anything was read",
-    Failure.PREFILTER_REJECT: "refused before its signature was looked at",
-    Failure.CBOR_INVALID: "not the one allowed encoding of a message",
-    Failure.FIELD_SIZE: "a field of the message has a wrong size",
-    Failure.VERSION: "the message is of another version",
-    Failure.PROFILE: "the hub or the stream does not have the profile that the message names",
-    Failure.PADDING: "bytes after the ciphertext's body that are not zero, or of a wrong number",
-    Failure.CT_HASH: "ct_hash is not the hash of the ciphertext",
-    Failure.ATT_ROOT: "att_root is not the root of the attachments; seen by who opens the header",
-    Failure.SIG_INVALID: "the signature does not verify",
-    Failure.CAP_MISSING: "the message names no capability, and the hub wants one",
-    Failure.CAP_INVALID: "the capability is not known to the hub, or its issuer is not trusted",
-    Failure.AUTH_REF: "the capability is for another client_id or another stream",
-    Failure.CAP_TTL: "the capability has expired",
-    Failure.CAP_RATE: "above the capability's rate",
-    Failure.PREV_ACK: "prev_ack is above the head of the label, or went back",
-    Failure.DUPLICATE: "this client_seq is in the log already; the detail has its receipt",
-    Failure.CLIENT_SEQ: "client_seq leaves a gap, or is 0",
-    Failure.EPOCH: "the label is of an epoch outside the hub's window",
-}
-
-FORMER: Final = {"E.PROFILE": Failure.PROFILE, "E.DUP": Failure.DUPLICATE}
-"""Codes of earlier drafts, and what a hub says now instead."""
-
 
 def explain_error(
     code: Annotated[str, typer.Argument(metavar="CODE", help="E.SEQ, E.SEQ/DUPLICATE, E.DUP …")],
@@ -168,7 +164,7 @@ def explain_error(
         "remedy": text.remedy,
         "http_status": result.http_status,
         "details": [
-            f"{result.value}/{item.detail_enum}" for item in Failure if item.code is result
+            f"{result.value}/{entry.detail_enum}" for entry in Failure if entry.code is result
         ],
     }
     show(document, _paragraph(name, now, failure, text))

@@ -1,10 +1,7 @@
-"""The ``veen`` command, from its words to its exit code.
+"""The ``veen`` command: its table of commands, global options, errors and exit codes.
 
-What holds for every command: its global options, and groups of options it shares with others.
-
-A parameter of a command that is a dataclass stands for the options that are its fields.
-
-The commands of ``veen``, each in a file that is loaded when the command is asked for.
+The module of a command is imported when the command is called. A parameter of a command that is a
+dataclass stands for options, one for each field.
 """
 
 from __future__ import annotations
@@ -32,13 +29,43 @@ Group = TypeVar("Group")
 Command = Callable[..., None]
 
 _EXAMPLE: Final = "\n\n\b\nExample: "
-"""The mark is click's, and lets the line stand as it is."""
+"""The prefix of the example in a help text, with click's mark that prevents wrapping."""
 
 _CONTEXT: Final = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+_FILES: Final = {
+    "hub": "cli.hub_checkpoint:app",
+    "keygen": "cli.identity:keygen",
+    "id": "cli.identity:app",
+    "send": "cli.messages:send",
+    "outbox": "cli.messages:outbox_app",
+    "stream": "cli.messages:stream",
+    "attachment": "cli.messages:attachment_app",
+    "cap": "cli.cap:app",
+    "resync": "cli.state:resync",
+    "verify-state": "cli.state:verify_state",
+    "verify-receipt": "cli.state:verify_receipt",
+    "export": "cli.messages:export",
+    "import": "cli.messages:import_",
+    "recorder": "cli.recorder:app",
+    "anchor": "cli.anchor:app",
+    "query": "cli.query:app",
+    "bridge": "cli.bridge:app",
+    "zone": "cli.zone:app",
+    "demo": "cli.demo.command:demo",
+    "archive": "cli.archive:app",
+    "audit": "cli.audit:app",
+    "fold": "cli.fold:fold",
+    "snapshot": "cli.fold:app",
+    "bench": "cli.bench:app",
+    "selftest": "cli.selftest.command:app",
+    "explain-error": "cli.info:explain_error",
+    "version": "cli.info:version",
+}
+"""Commands in the order of the help."""
 
 
 def adopt(app: typer.Typer) -> None:
-    """Let every command and every group of ``app`` keep to the conventions."""
+    """Apply the conventions to every command and group of ``app``."""
     for command in app.registered_commands:
         if command.callback is not None:
             command.help = _help(command.callback)
@@ -50,7 +77,7 @@ def adopt(app: typer.Typer) -> None:
 
 
 def lead(app: typer.Typer, example: str | None = None) -> None:
-    """Give a group itself the global options, and the example of its first command."""
+    """Give a group the global options, and the example of its first command."""
     first = app.registered_commands[0].help if app.registered_commands else None
     shown = example or (first or "").partition(_EXAMPLE)[2]
     app.info.help = f"{app.info.help}{_EXAMPLE}{shown}"
@@ -113,38 +140,6 @@ def _keyword(parameter: inspect.Parameter) -> inspect.Parameter:
     return parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
 
 
-_FILES: Final = {
-    "hub": "cli.hub_checkpoint:app",
-    "keygen": "cli.identity:keygen",
-    "id": "cli.identity:app",
-    "send": "cli.messages:send",
-    "outbox": "cli.messages:outbox_app",
-    "stream": "cli.messages:stream",
-    "attachment": "cli.messages:attachment_app",
-    "cap": "cli.cap:app",
-    "resync": "cli.state:resync",
-    "verify-state": "cli.state:verify_state",
-    "verify-receipt": "cli.state:verify_receipt",
-    "export": "cli.messages:export",
-    "import": "cli.messages:import_",
-    "recorder": "cli.recorder:app",
-    "anchor": "cli.anchor:app",
-    "query": "cli.query:app",
-    "bridge": "cli.bridge:app",
-    "zone": "cli.zone:app",
-    "demo": "cli.demo.command:demo",
-    "archive": "cli.archive:app",
-    "audit": "cli.audit:app",
-    "fold": "cli.fold:fold",
-    "snapshot": "cli.fold:app",
-    "bench": "cli.bench:app",
-    "selftest": "cli.selftest.command:app",
-    "explain-error": "cli.info:explain_error",
-    "version": "cli.info:version",
-}
-"""In the order in which the help lists them."""
-
-
 class Commands(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -164,7 +159,7 @@ class _Loading(Mapping[str, Any]):
 
 @cache
 def _loaded(name: str) -> Any:
-    """A command or a group of them, which keeps to the conventions."""
+    """A command or group with the conventions applied."""
     file, _, attribute = _FILES[name].partition(":")
     try:
         with checked(f"veen {name}"):
@@ -181,7 +176,7 @@ def _loaded(name: str) -> Any:
 
 
 def _missing(name: str, error: MissingExtra) -> Any:
-    """A command that is listed, and whatever its arguments are, says which extra it needs."""
+    """A placeholder for a command whose extra is not installed, which accepts any arguments."""
 
     def fail(ctx: typer.Context) -> None:
         if "--json" in ctx.args:
@@ -211,7 +206,7 @@ lead(app, 'veen send --hub ./hub --client ./me --stream core/main --body \'{"tex
 
 
 def main() -> None:
-    """The entry point: an expected failure is one clear line and an exit code, never a trace."""
+    """The entry point: an expected error is one line and an exit code, never a traceback."""
     os.umask(0o077)
     handle_interrupts()
     code = _run()
@@ -224,7 +219,7 @@ def _run() -> int:
     try:
         return app(standalone_mode=False) or OK
     except UsageError as error:
-        # The options may not have been read yet.
+        # The options may not be parsed yet.
         behave(Manner(json="--json" in sys.argv))
         return fail_usage(error)
     except typer.Abort:

@@ -1,12 +1,7 @@
-"""``veen attachment``: check files against the message that they were sent with.
+"""Commands of a client: ``veen send``, ``stream``, ``outbox``, ``attachment``, ``export``,
+``import``.
 
-``veen outbox``: what a client still has to send.
-
-``veen export`` and ``veen import``: a client and what it can prove, to be carried (spec 15).
-
-``veen send``: seal a body to its reader, send it, and have the receipt verified.
-
-``veen stream``: read a stream, every message and receipt verified, and open what is ours.
+Export and import are of a portable set with all proofs (spec 15).
 """
 
 from __future__ import annotations
@@ -50,6 +45,8 @@ from veen.system import durable
 from veen.wire.canonical_json import cbor_to_json, json_to_cbor
 
 attachment_app = typer.Typer(help="Files that were sent with a message.", no_args_is_help=True)
+JSON_SCHEMA: Final = stream_id("veen.json.v1")
+"""The default schema of a JSON body."""
 
 
 @attachment_app.command()
@@ -89,7 +86,7 @@ def verify(
 
 
 def _in_place(files: list[Path], places: list[int]) -> list[Path]:
-    """The root commits to all attachments at once, so none may be missing."""
+    """Verify attachments; the root commits to all of them, so that none may be missing."""
     if sorted(places) != list(range(len(files))):
         raise typer.BadParameter(
             f"--index {places} for {len(files)} files: each place from 0 on is due once, "
@@ -119,12 +116,11 @@ def flush(at: ClientOptions) -> None:
     """
     with at.open() as client:
         with progress("flush", "events") as report:
-            result = client.flush(report)
+            sent = client.flush(report)
         late = [
-            {"event_id": late.event_id, "stream_seq": late.receipt.stream_seq}
-            for late in result.late
+            {"event_id": late.event_id, "stream_seq": late.receipt.stream_seq} for late in sent.late
         ]
-        show({"landed": result.landed, "pending": client.pending(), "late": late})
+        show({"landed": sent.landed, "pending": client.pending(), "late": late})
 
 
 def export(
@@ -165,13 +161,9 @@ def import_(
     show({"client": str(into), **asdict(result)})
 
 
-JSON_SCHEMA: Final = stream_id("veen.json.v1")
-"""The schema of a body that is JSON and says no more of itself."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BodyOptions:
-    """What is said, and in which form."""
+    """The body of a message, and its form."""
 
     body: Annotated[
         str | None, typer.Option("--body", metavar="JSON", help="What to say; - is stdin.")
@@ -198,7 +190,7 @@ class BodyOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventOptions:
-    """What goes with a body."""
+    """What is sent with a body."""
 
     schema: Annotated[
         str | None, typer.Option("--schema", metavar="NAME", help="Kind of body: name or hash.")
@@ -220,7 +212,7 @@ class EventOptions:
     ] = None
 
     def arguments(self) -> dict[str, Any]:
-        """The same, as ``Client.send`` takes it."""
+        """The arguments of ``Client.send``."""
         return {
             "schema": stream_id(self.schema) if self.schema else JSON_SCHEMA,
             "recipient": recipient_of(self.to) if self.to else None,
@@ -287,7 +279,7 @@ def _format_sent(stream: str, sent: SentEvent) -> dict[str, Any]:
 
 
 class UnknownStream(Refused):
-    """A stream that the hub neither lists nor has entries of."""
+    """A stream that the hub does not know."""
 
 
 def stream(

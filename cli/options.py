@@ -1,9 +1,4 @@
-"""Options that many commands share, and what they open: a hub, or a client at a hub.
-
-Where the passphrase of a keystore comes from: a file, the environment or the terminal.
-
-Whom a command is about: a card, the directory of a client, or a bare key.
-"""
+"""Options that many commands share: a hub, a client at a hub, a passphrase, a key or card."""
 
 from __future__ import annotations
 
@@ -50,35 +45,37 @@ PassphraseFileOption = Annotated[
         "--passphrase-file", metavar="FILE", help=f"Else ${VARIABLE}, or it is asked for."
     ),
 ]
+_WAYS: Final = f"a passphrase is needed: give --passphrase-file, set {VARIABLE}, or use a terminal"
+DEFAULT_HUB: Final = "http://127.0.0.1:8080"
+_KEY_BYTES: Final = 32
+DEFAULT_DATA_DIR: Final = Path("veen-data")
+_KEY = re.compile(r"[0-9a-fA-F]{64}")
 
 
 def new_passphrase(file: Path | None) -> bytes:
-    """The passphrase of an identity to be made; asked for twice."""
-    result = _given(file) or _asked("Passphrase for the new keystore", twice=True)
-    if not result:
+    """The passphrase of a new identity; a prompt asks for it twice."""
+    passphrase = _given(file) or _asked("Passphrase for the new keystore", twice=True)
+    if not passphrase:
         raise typer.BadParameter(f"{_WAYS}, or leave the keys unprotected with --insecure-plain")
-    return result
+    return passphrase
 
 
 def passphrase_of(client: ClientDir, file: Path | None) -> bytes | None:
-    """The passphrase of an identity; None where its keystore is plain."""
+    """The passphrase of an identity; None if its keystore is not encrypted."""
     if client.sealed().is_plain:
         if file is not None:
             raise typer.BadParameter(f"{client.keystore} is plain: leave out --passphrase-file")
         return None
-    result = _given(file) or _asked(f"Passphrase of {client.keystore}", twice=False)
-    if not result:
+    passphrase = _given(file) or _asked(f"Passphrase of {client.keystore}", twice=False)
+    if not passphrase:
         raise typer.BadParameter(_WAYS)
-    return result
-
-
-_WAYS: Final = f"a passphrase is needed: give --passphrase-file, set {VARIABLE}, or use a terminal"
+    return passphrase
 
 
 def _given(file: Path | None) -> bytes | None:
     if file is not None:
         return _read(file)
-    # The bytes as they are, so that every way gives the same ones.
+    # Raw bytes, so that every source gives the same passphrase.
     return os.environb.get(VARIABLE.encode()) or None
 
 
@@ -97,9 +94,6 @@ def _asked(what: str, *, twice: bool) -> bytes | None:
     said: str = typer.prompt(what, hide_input=True, confirmation_prompt=twice, err=True)
     return os.fsencode(said)
 
-
-DEFAULT_HUB: Final = "http://127.0.0.1:8080"
-_KEY_BYTES: Final = 32
 
 HubOption = Annotated[
     str,
@@ -136,12 +130,11 @@ EpochSecOption = Annotated[
 PadBlockOption = Annotated[
     int, typer.Option("--pad-block", min=0, metavar="N", help="Padding of the stream's profile.")
 ]
-DEFAULT_DATA_DIR: Final = Path("veen-data")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileOptions:
-    """The profile of a stream that has not the hub's default one."""
+    """The profile of a stream, if it is not the hub's default."""
 
     epoch_sec: EpochSecOption = 0
     pad_block: PadBlockOption = 0
@@ -152,7 +145,7 @@ class ProfileOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubOptions:
-    """A hub to ask, as nobody or as the bearer of a token."""
+    """A hub, without credentials or with a bearer token."""
 
     hub: HubOption = DEFAULT_HUB
     hub_id: HubIdOption = None
@@ -164,7 +157,7 @@ class HubOptions:
 
     @contextmanager
     def open(self, *, once: bool = False) -> Iterator[HubApi]:
-        """With ``once``, no request is repeated: a hub that is not ready now is the answer."""
+        """A hub API; with ``once``, requests are not retried."""
         transport = Transport(
             resolve_address(self.hub).url,
             runtime=runtime(),
@@ -178,7 +171,7 @@ class HubOptions:
             transport.close()
 
     def status(self) -> StatusResponse:
-        """What the hub says of itself, once it is the hub that it has to be."""
+        """The status of the hub, after verifying that it is the expected hub."""
         with self.open() as api:
             result = api.status()
         offered, known = result.identity(), resolve_address(self.hub).identity
@@ -199,7 +192,7 @@ def retry_policy() -> RetryPolicy:
 
 
 def tls(ca: Path | None) -> ssl.SSLContext | None:
-    """Trust in one authority; None for those of the system."""
+    """A TLS context for a private authority; None for those of the system."""
     if ca is None:
         return None
     try:
@@ -209,18 +202,18 @@ def tls(ca: Path | None) -> ssl.SSLContext | None:
 
 
 def key_in_hex(option: str, text: str) -> bytes:
-    """32 bytes as a command line writes them."""
+    """32 bytes from hex digits of a command line."""
     try:
-        result = bytes.fromhex(text)
+        key = bytes.fromhex(text)
     except ValueError:
-        result = b""
-    if len(result) != _KEY_BYTES:
+        key = b""
+    if len(key) != _KEY_BYTES:
         raise typer.BadParameter(f"{option}: {text!r} is not 64 hex digits")
-    return result
+    return key
 
 
 def spare_processes() -> int:
-    """One for work that can be done beside, where there is a second processor to do it."""
+    """The number of worker processes: one if there is a second CPU."""
     return min((os.cpu_count() or 1) - 1, 1)
 
 
@@ -268,7 +261,7 @@ class ClientOptions:
 
 
 class _Reader:
-    """Who reads; a principal's key is there only once its identity is open."""
+    """Credentials that are set once the identity is open, which has the key of its principal."""
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
@@ -291,16 +284,13 @@ def _tell_of_first_contact(client: Client, known: Mapping[str, KnownHub]) -> Non
         )
 
 
-_KEY = re.compile(r"[0-9a-fA-F]{64}")
-
-
 def client_id_of(named: str) -> bytes:
-    """The client_id on a card, of a directory, or as it stands in hex."""
+    """A client_id from a card, a client directory, or hex digits."""
     return bytes.fromhex(named) if _KEY.fullmatch(named) else _card(named).client_id
 
 
 def recipient_of(named: str) -> bytes:
-    """The key to seal to, of a card that has not expired."""
+    """The key to seal to, from a card that has not expired."""
     return _card(named).recipient(runtime().clock())
 
 

@@ -1,8 +1,5 @@
-"""``veen query``: ask the recorder, and check what it answered with nothing but the hub's name.
-
-A descriptor from the command line: a file, or options for what most queries ask.
-
-``veen query replay``: run a recorded query again, and tell whether the digest is the same.
+"""``veen query``: query the recorder, verify its answers with the hub's id only, and replay a
+query.
 """
 
 from __future__ import annotations
@@ -43,11 +40,21 @@ from veen.system import durable
 from veen.system.signals import interruptible_sleep
 
 Texts = list[str] | None
+_REPLAYED = "query.replayed"
+_PAGE: Final = 1_000
+_FIRST_LOOK_SEC: Final = 0.1
+_MOST_LOOK_SEC: Final = 5.0
+_PACKAGE_SEC: Final = 60.0
+_EXIT_CODES: Final = {
+    ClaimOutcome.PROVEN: OK,
+    ClaimOutcome.FAILED: INTEGRITY,
+    ClaimOutcome.UNPROVEN: UNPROVEN,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescriptorOptions:
-    """What is asked."""
+    """The options of a query descriptor."""
 
     descriptor: Annotated[
         str | None,
@@ -88,7 +95,7 @@ class DescriptorOptions:
     ] = None
 
     def document(self) -> dict[str, Any]:
-        """The descriptor; the service fills in and checks the rest."""
+        """The descriptor; the service completes and validates it."""
         if self.descriptor is not None:
             return _read(self.descriptor)
         if not self.stream:
@@ -119,12 +126,9 @@ def _read(file: str) -> dict[str, Any]:
     return document
 
 
-_REPLAYED = "query.replayed"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedQuery:
-    """Which query: that of a package, or one whose descriptor and digest were imported."""
+    """The query to replay: of a package, or one whose descriptor and digest were imported."""
 
     package: Annotated[
         Path | None, typer.Argument(metavar="PACKAGE", help="From veen query proof.")
@@ -149,7 +153,7 @@ class ReplayedQuery:
             raise typer.BadParameter("give a PACKAGE, --query-id or --result-id, and one of them")
 
     def requested(self) -> RerunRequest:
-        """What to look for among imports."""
+        """The reference to an imported query."""
         hub_id = key_in_hex("--hub-id", self.hub_id) if self.hub_id else None
         if self.query_id is not None:
             return RerunRequest("query_id", self.query_id, hub_id)
@@ -213,7 +217,7 @@ def _judged(
 def _newest(
     settings: RecorderSettings, home: IndexHome, hub_id: bytes, known: KnownHubOptions
 ) -> HubIdentity | None:
-    """The newest identity given, remembered, or pinned by the recorder's client or its index."""
+    """The newest identity: given, remembered, or pinned by the recorder's client or index."""
     held = [
         item.identity for item in load_state(ClientDir(settings.hub.client).state).named(hub_id)
     ]
@@ -224,7 +228,7 @@ def _newest(
 
 
 def _beyond(at: RecorderOptions, settings: RecorderSettings, home: IndexHome) -> Beyond | None:
-    """What stands behind a gap is for those alone who may read and open imports."""
+    """Events after a gap, which only an identity that can read and open imports sees."""
     try:
         with at.open(settings) as reader:
             return read_beyond(reader, home)
@@ -257,10 +261,6 @@ app = typer.Typer(
     help="Ask what was recorded; check the answer offline, or by running it again.",
     no_args_is_help=True,
 )
-_PAGE: Final = 1_000
-_FIRST_LOOK_SEC: Final = 0.1
-_MOST_LOOK_SEC: Final = 5.0
-_PACKAGE_SEC: Final = 60.0
 
 ResultArgument = Annotated[str, typer.Argument(metavar="RESULT_ID", help="Like r-0123…")]
 
@@ -393,7 +393,7 @@ app.command()(replay)
 
 
 class _Pages:
-    """All rows of a result, page by page; each page must be of the same digest."""
+    """All rows of a result, page by page; each page must have the same digest."""
 
     def __init__(self, api: QueryApi, result_id: str) -> None:
         self.digest: dict[str, Any] = {}
@@ -417,11 +417,11 @@ class _Pages:
 
 
 def _tell_faults(page: dict[str, Any]) -> None:
-    """What the service says of the streams that were searched; an older one says nothing."""
-    for item in page.get("faults", ()):
+    """Warn of faults in the searched streams; an older service reports none."""
+    for fault in page.get("faults", ()):
         notice(
-            f"warning: {item['stream']} has {item['count']} events of types that belong to other "
-            f"streams ({item['fault']}), first at {item['first_seq']}"
+            f"warning: {fault['stream']} has {fault['count']} events of types that belong to other "
+            f"streams ({fault['fault']}), first at {fault['first_seq']}"
         )
 
 
@@ -442,7 +442,7 @@ def _await_end(api: QueryApi, result_id: str) -> None:
 
 
 def _package(api: QueryApi, result_id: str) -> bytes:
-    """Its digest must be in the index first, which takes a moment."""
+    """Fetch the package, with retries until its digest is indexed."""
     deadline, pause = time.monotonic() + _PACKAGE_SEC, _FIRST_LOOK_SEC
     while True:
         try:
@@ -454,15 +454,8 @@ def _package(api: QueryApi, result_id: str) -> bytes:
         pause = min(2 * pause, _MOST_LOOK_SEC)
 
 
-_EXIT_CODES: Final = {
-    ClaimOutcome.PROVEN: OK,
-    ClaimOutcome.FAILED: INTEGRITY,
-    ClaimOutcome.UNPROVEN: UNPROVEN,
-}
-
-
 def _report(package: Path, verdict: PackageVerdict) -> None:
-    """Show a verdict and end with the exit code of its outcome."""
+    """Show a verdict and exit with the code of its outcome."""
     proven = verdict.outcome is ClaimOutcome.PROVEN
     show({**verdict.document(), "ok": proven}, _lines_of(verdict))
     if proven:

@@ -1,7 +1,4 @@
-"""The query service as commands speak to it: over HTTP, by a token or with signed requests.
-
-A proof package as a file that was given on the command line.
-"""
+"""The HTTP client of the query service, with a token or signed requests, and package files."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ _RESULT_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
 class QueryRefused(VeenError):
-    """What the query service said no to; ``code`` is its error_code."""
+    """A refusal of the query service; ``code`` is its error_code."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")
@@ -80,10 +77,10 @@ def _named(result_id: str) -> str:
 
 def _document(reply: httpx.Response) -> dict[str, Any]:
     try:
-        result = reply.json()
+        document = reply.json()
     except ValueError as error:
         raise Unreachable(f"{reply.url} answered with no JSON: is it a query service?") from error
-    return dict(result)
+    return dict(document)
 
 
 def _refusal(reply: httpx.Response) -> VeenError:
@@ -96,7 +93,7 @@ def _refusal(reply: httpx.Response) -> VeenError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiOptions:
-    """The service to ask, and who asks it."""
+    """The query service, and the credentials."""
 
     api: Annotated[
         str,
@@ -140,7 +137,9 @@ class ApiOptions:
             raise Refused(f"--api is not a URL like {DEFAULT_API}: {error}") from error
 
     def _tls(self) -> ssl.SSLContext:
-        """Trust in one authority or in those of the system, and our own certificate if any."""
+        """A TLS context for a private authority or those of the system, with a client
+        certificate.
+        """
         if self.cert is None and self.key is not None:
             raise typer.BadParameter("--key goes with --cert FILE")
         context = tls(self.ca) or ssl.create_default_context()
@@ -163,7 +162,7 @@ class ApiOptions:
 
 
 def read_package(path: Path) -> Package:
-    """The package in a file; a refusal names the file."""
+    """Read a package from a file; an error names the file."""
     try:
         return Package.decode(path.read_bytes())
     except Malformed as error:

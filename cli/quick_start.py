@@ -1,4 +1,4 @@
-"""Keeps httpx from loading a command line of its own: rich, pygments and click, for nothing."""
+"""Keeps httpx from importing its command line: rich, pygments and click."""
 
 from __future__ import annotations
 

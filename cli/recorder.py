@@ -1,4 +1,4 @@
-"""``veen recorder``: record events, follow logs, and look after the recorder's streams."""
+"""``veen recorder``: record events, follow logs, and manage the recorder's streams."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _PARTS: Final = {
     "index": "cli.recorder_index:app",
     "serve": "cli.recorder_serve:serve",
 }
-"""In the order in which the help lists them: commands, and groups of commands."""
+"""Commands and groups, in the order of the help."""
 
 for _name, _place in _PARTS.items():
     _file, _, _attribute = _place.partition(":")
     if find_spec(_file) is not None:
-        _found = getattr(import_module(_file), _attribute)
-        if isinstance(_found, typer.Typer):
-            app.add_typer(_found, name=_name)
+        _command = getattr(import_module(_file), _attribute)
+        if isinstance(_command, typer.Typer):
+            app.add_typer(_command, name=_name)
         else:
-            app.command(_name)(_found)
+            app.command(_name)(_command)

@@ -1,4 +1,4 @@
-"""``veen recorder emit`` and ``tail``: record what a service says, or what its log file holds."""
+"""``veen recorder emit`` and ``tail``: record events, or the lines of a log file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _POLL_SEC = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefaultOptions:
-    """What holds for an event that does not say it itself."""
+    """Defaults for fields that an event does not have."""
 
     event_type: Annotated[
         str | None, typer.Option("--type", metavar="TYPE", help="Its event_type.")
@@ -116,7 +116,7 @@ def _emit_lines(emitter: Emitter, said: DefaultOptions, file: Path, from_line: i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldOptions:
-    """Which fields of a line say what; all others are the payload."""
+    """The names of the fields of a line; all others are the payload."""
 
     type_field: Annotated[
         str, typer.Option("--type-field", metavar="NAME", help="Field of the event_type.")

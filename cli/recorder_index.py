@@ -1,4 +1,4 @@
-"""``veen recorder index``: the recorder's own index, kept up, made again and checked."""
+"""``veen recorder index``: follow, rebuild and verify the recorder's index."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ IndexOption = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowOptions:
-    """Which index, of which streams, opened by how many processes."""
+    """The index, its streams, and the number of processes that open events."""
 
     index: IndexOption = None
     stream: Annotated[
@@ -55,7 +55,7 @@ class FollowOptions:
         return home_of(self.index, config)
 
     def take_up(self, config: Path) -> None:
-        """The index of the settings follows the zone's imports; one beside it follows its own."""
+        """Follow the zone's imports if the index is that of the settings."""
         if self.index is None:
             take_up(config)
 
@@ -168,11 +168,11 @@ def rebuild(at: ReaderOptions, options: FollowOptions) -> None:
         options.opener(client) as opener,
         progress("rebuild", "entries") as report,
     ):
-        result = rebuilding.rebuild(
+        rebuilt = rebuilding.rebuild(
             home, client, opener, options.requested(), lambda done: report(done, None)
         )
-    compared = result.compared
-    document: dict[str, Any] = {"index": str(home.root), "entries": result.entries}
+    compared = rebuilt.compared
+    document: dict[str, Any] = {"index": str(home.root), "entries": rebuilt.entries}
     if compared is None:
         show(document | {"agreed": None})
     else:

@@ -1,4 +1,4 @@
-"""Options of ``veen recorder``: its configuration, who acts, and what that lets them open."""
+"""Options of ``veen recorder``: its configuration, the acting identity, and what they open."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from veen.client.client import Client
 from veen.keystore.directory import ClientDir
 
 LOCK_WAIT_SEC: Final = 10.0
-"""How long a command waits for another one that acts as the same identity, such as a DAG's task."""
+"""How long a command waits for the lock of an identity, which a DAG's task may hold."""
 
 RecorderConfigOption = Annotated[
     Path,
@@ -88,7 +88,7 @@ class RecorderOptions:
             yield client
 
     def _actor(self, settings: RecorderSettings) -> _Actor:
-        """Options count before [dags.acting], and that before [hub]."""
+        """The identity: from options, else from [dags.acting], else from [hub]."""
         hub, acting = settings.hub, settings.acting
         given = tuple(self.cap or ())
         if self.client is not None:
@@ -106,7 +106,7 @@ class RecorderOptions:
 
     @contextmanager
     def emitter(self, settings: RecorderSettings, *, migrates: bool = False) -> Iterator[Emitter]:
-        """One that sends by the accepted stream map; only a migration may come before that."""
+        """An emitter with the accepted stream map; only a migration may send before that."""
         if not migrates:
             refuse_changed_map(settings)
         recipient = reader_key(settings.hub, runtime().clock())
@@ -115,7 +115,7 @@ class RecorderOptions:
 
 
 def refuse_changed_map(settings: RecorderSettings) -> None:
-    """MapChanged where the settings move an event type and no migration of it is indexed here."""
+    """Raise MapChanged if the settings move an event type without an indexed migration."""
     refuse_changed(IndexHome(settings.index.absolute()), settings.streams)
 
 

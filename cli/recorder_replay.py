@@ -1,6 +1,5 @@
-"""``veen recorder replay``: what was recorded, in order and proven, and the check of an output.
-
-The options of ``veen recorder replay``: who reads, and what.
+"""``veen recorder replay``: recorded events in order, with proofs, and verification of an
+output.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _REPLAYED: Final = ("record/", "import/")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderOptions:
-    """Who reads: as the recorder's settings say, or any client at a hub. A check needs neither."""
+    """The reader: from the recorder's settings, or a client at a hub; not needed for --check."""
 
     config: RecorderConfigOption = DEFAULT_PATH
     client: Annotated[
@@ -67,7 +66,7 @@ class ReaderOptions:
     passphrase_file: PassphraseFileOption = None
 
     def pinned(self) -> bytes:
-        """The hub whose word an output must be: the one named here, or that of the settings."""
+        """The hub that must have signed an output: given here, or from the settings."""
         if self.hub_id is not None:
             return key_in_hex("--hub-id", self.hub_id)
         if not self.config.exists():
@@ -75,7 +74,7 @@ class ReaderOptions:
         return load(self.config).hub.hub_id
 
     def newest(self, hub_id: bytes, known: KnownHubOptions) -> HubIdentity | None:
-        """The newest identity of the hub: given, remembered, or pinned by whoever reads here."""
+        """The newest identity of the hub: given, remembered, or pinned by the reader."""
         client = self.client
         if client is None and self.config.exists():
             client = load(self.config).hub.client
@@ -149,7 +148,7 @@ class WantedOptions:
     ] = False
 
     def requested(self, checkpoint: RecorderCheckpoint) -> ReplayRequest:
-        """Without a stream, all ``record/`` and ``import/`` streams that the checkpoint covers."""
+        """The streams, by default all ``record/`` and ``import/`` streams of the checkpoint."""
         names = self.stream or [name for name in checkpoint.names if name.startswith(_REPLAYED)]
         how: dict[str, Any] = {
             "unproven": self.unproven,

@@ -1,6 +1,6 @@
-"""``veen recorder streams`` and ``config``: what is configured, and who may append where.
+"""``veen recorder streams``, ``config`` and ``migrate``: configured streams and their producers.
 
-``veen recorder migrate``: record that a stream was renamed or split.
+A migration records that a stream was renamed or split.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from veen.client.client import Client
 from veen.wire.api import RegisterRequest, StreamsResponse
 
 config = typer.Typer(help="The recorder's configuration.", no_args_is_help=True)
+_ORIGIN: Final = "veen recorder migrate"
 
 
 @config.command()
@@ -102,15 +103,15 @@ def _registered(client: Client, settings: RecorderSettings) -> Iterator[str]:
 
 
 def _commands(settings: RecorderSettings) -> Iterator[str]:
-    """One capability for each principal, over all that it may append to."""
+    """The commands that issue a capability for each producer, over all its streams."""
     granted: dict[bytes, list[str]] = {}
     for stream in settings.streams.streams:
         for writer in settings.streams.writers(stream):
             granted.setdefault(writer, []).append(stream.name)
     for writer, names in granted.items():
-        words = " ".join(f"--stream {shlex.quote(name)}" for name in names)
+        argv = " ".join(f"--stream {shlex.quote(name)}" for name in names)
         yield (
-            f"veen cap issue --issuer ISSUER --subject {writer.hex()} {words} "
+            f"veen cap issue --issuer ISSUER --subject {writer.hex()} {argv} "
             f"--ttl 31536000 --out {writer.hex()[:8]}.cap"
         )
 
@@ -119,7 +120,6 @@ migrate_app = typer.Typer(
     help="Record renames and splits of streams, as an admin.", no_args_is_help=True
 )
 
-_ORIGIN: Final = "veen recorder migrate"
 
 FromOption = Annotated[str, typer.Option("--from", metavar="STREAM", help="The old stream.")]
 LastSeqOption = Annotated[

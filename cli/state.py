@@ -1,4 +1,6 @@
-"""``veen resync``, ``verify-state``, ``verify-receipt``: what we hold against what a hub shows."""
+"""``veen resync``, ``verify-state``, ``verify-receipt``: a client's state compared with the
+hub's.
+"""
 
 from __future__ import annotations
 
@@ -115,7 +117,7 @@ def verify_receipt(
 def _verdict(
     session: Session, receipt: Receipt, msg: Msg | None, log: LabelLogRef
 ) -> ReceiptVerdict:
-    """What the hub can prove, or what holds without the right to have it proved."""
+    """The verification with the hub's proofs, or without them if the client may not read."""
     try:
         return verify_with_hub(session, receipt, msg, log)
     except HubRefused as error:

@@ -1,9 +1,4 @@
-"""Options of ``veen archive``: a store with the hub in it, and where private keys come from.
-
-Submit a job to Spark, wait for it, and take the file that it wrote.
-
-Options of commands that fold an archived stream, and the engines that do it.
-"""
+"""Options for a store, for private keys, for folds, and for submitting a job to Spark."""
 
 from __future__ import annotations
 
@@ -72,11 +67,15 @@ EscrowOption = Annotated[
     Path | None,
     typer.Option("--escrow", metavar="CARD", help="Seal the hub's keys to this identity card."),
 ]
+_MAX_LINES: Final = 5
+_CHATTER: Final = re.compile(r" (INFO|WARN) ")
+_SETTING: Final = re.compile(r"spark\.[^=\s]+=.*")
+LOCAL_MASTER: Final = "local[*]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreOptions:
-    """A store, and which hub of it."""
+    """A store, and a hub in it."""
 
     store: Annotated[
         str, typer.Option("--store", metavar="URL", help="file:///path or s3://bucket/prefix.")
@@ -106,14 +105,14 @@ class StoreOptions:
         return look_at(self._settings(), store_credentials())
 
     def retention(self) -> Retention:
-        """The right to delete, for the one command that does."""
+        """The store with the right to delete, for the command that deletes."""
         return open_retention(self._settings(), store_credentials())
 
     def requested(self) -> bytes:
         return key_in_hex("--hub-id", self.hub_id or "")
 
     def archive(self, *, to_write: bool = False) -> HubArchive:
-        """The hub that was named, or the only one there is."""
+        """The given hub, or the only one in the store."""
         store = self.open() if to_write else self.to_read()
         if self.hub_id is not None:
             return HubArchive(store, self.requested())
@@ -135,7 +134,7 @@ class StoreOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetOptions:
-    """Another store, which may be another's: where it is not told otherwise, as the first."""
+    """A second store; its options default to those of the first."""
 
     to_store: Annotated[
         str, typer.Option("--to-store", metavar="URL", help="The other store, as --store.")
@@ -179,7 +178,7 @@ class KeysOptions:
         return self.client is not None or self.keys is not None
 
     def seeds(self, archive: HubArchive) -> Callable[[ArchiveManifest], Seeds]:
-        """How to get them, once it is known which ones."""
+        """A function that loads the keys for a manifest."""
         if self.client is not None and self.keys is not None:
             raise typer.BadParameter("--client and --keys exclude each other")
         if self.keys is not None:
@@ -217,16 +216,11 @@ def _from_escrow(
 
 
 def store_credentials(prefix: str = "") -> StoreCredentials | None:
-    """From the environment; half of a store's own pair is refused, not replaced by another's."""
+    """Credentials from the environment; an incomplete pair is refused."""
     pair = [f"{prefix}AWS_{name}" for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY")]
     if prefix and len([name for name in pair if os.environ.get(name)]) == 1:
         raise Refused(f"of {pair[0]} and {pair[1]} one is not set")
     return credentials_in(os.environ, prefix)
-
-
-_TOLD_LINES: Final = 5
-_CHATTER: Final = re.compile(r" (INFO|WARN) ")
-_SETTING: Final = re.compile(r"spark\.[^=\s]+=.*")
 
 
 def _setting(given: str) -> str:
@@ -264,7 +258,7 @@ class Submission:
 def submit(
     submission: Submission, passphrase: bytes | None, *, accept: tuple[int, ...] = (OK,)
 ) -> bytes:
-    """What the job wrote; it must end with an accepted code."""
+    """Run the job, and return the file it wrote; its exit code must be accepted."""
     with tempfile.TemporaryDirectory(prefix="veen-spark-") as folder:
         out = Path(folder) / "result"
         done = subprocess.run(  # noqa: S603 - our own program with our own words
@@ -276,7 +270,7 @@ def submit(
         )
         said = (done.stdout + done.stderr).decode(errors="replace").splitlines()
         if done.returncode not in accept or not out.exists():
-            _refuse(submission.job, done.returncode, said)
+            _raise_job_error(submission.job, done.returncode, said)
         return out.read_bytes()
 
 
@@ -294,7 +288,7 @@ def _command(submission: Submission) -> Iterator[str]:
 
 
 def _environment(submission: Submission, passphrase: bytes | None) -> dict[bytes, bytes]:
-    """Ours; without a word on it, Spark runs our Python and speaks to this host alone."""
+    """The environment of a job; by default Spark uses this Python and the loopback interface."""
     environb = dict(os.environb)
     environb.setdefault(b"PYSPARK_PYTHON", os.fsencode(sys.executable))
     if submission.master.startswith("local"):
@@ -304,18 +298,15 @@ def _environment(submission: Submission, passphrase: bytes | None) -> dict[bytes
     return environb
 
 
-def _refuse(job: str, code: int, said: list[str]) -> None:
-    own = [line.removeprefix(f"{job}: ") for line in said if line.startswith(f"{job}: ")]
+def _raise_job_error(job: str, code: int, output: list[str]) -> None:
+    own = [line.removeprefix(f"{job}: ") for line in output if line.startswith(f"{job}: ")]
     if own and code == INTEGRITY:
         raise Untrusted(own[-1])
     if own and code == REFUSED:
         raise Refused(own[-1])
-    words = [line for line in said if line and not _CHATTER.search(line)]
-    last = " | ".join(words[-_TOLD_LINES:])
+    lines = [line for line in output if line and not _CHATTER.search(line)]
+    last = " | ".join(lines[-_MAX_LINES:])
     raise Refused(f"Spark ended the job {job} with {code}: {last or 'it said nothing'}")
-
-
-LOCAL_MASTER: Final = "local[*]"
 
 
 class FoldEngine(Enum):
@@ -325,7 +316,7 @@ class FoldEngine(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldOptions:
-    """Which stream, who reads it, and who does the work."""
+    """The stream, its reader, and the engine."""
 
     stream: StreamOption
     client: ClientOption
@@ -356,11 +347,11 @@ class FoldOptions:
         return passphrase_of(self.directory, self.passphrase_file)
 
     def archive(self, at: StoreOptions) -> HubArchive:
-        """To be read alone, unless it is here that summaries are kept."""
+        """The archive, read-only unless this process stores summaries in it."""
         return at.archive(to_write=self.summaries and self.engine is FoldEngine.LOCAL)
 
     def reader(self, profile: ProfileOptions) -> FoldReader:
-        """The keys are only read: a client that sends meanwhile is not in the way."""
+        """The reader's keys, read without a lock."""
         secrets = Secrets.decode(self.directory.sealed().open(self.passphrase()))
         return FoldReader(secrets.readers(), profile.profile(), Limits())
 
@@ -377,7 +368,7 @@ class FoldOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folder:
-    """All that it takes to fold: the store, the options and the archive that they name."""
+    """The store, the options and the archive of a fold."""
 
     at: StoreOptions
     options: FoldOptions
@@ -390,7 +381,7 @@ class Folder:
         return self._here(job)
 
     def submission(self, job: str, *arguments: object) -> Submission:
-        """A job of Spark, told what this command was told."""
+        """The Spark job with the options of this command."""
         at, options = self.at, self.options
         named = {
             "store": at.store, "hub-id": self.archive.keys.hub_id.hex(), "endpoint": at.endpoint,
@@ -399,17 +390,17 @@ class Folder:
             "epoch-sec": self.profile.epoch_sec, "pad-block": self.profile.pad_block,
             "client": options.client.absolute(), "passphrase-file": _absolute(options),
         }  # fmt: skip
-        words = [word for key, value in named.items() if value is not None
+        argv = [word for key, value in named.items() if value is not None
                  for word in (f"--{key}", str(value))]  # fmt: skip
         flags = [f"--{flag}" for flag, is_given in (
             ("summaries", options.summaries),
             ("accept-overwriting-store", at.accept_overwriting_store),
         ) if is_given]  # fmt: skip
-        said = (*words, *flags, *map(str, arguments))
+        said = (*argv, *flags, *map(str, arguments))
         return Submission(job, options.master, said, conf=tuple(options.conf or ()))
 
     def drop_summaries(self, label: bytes) -> None:
-        """Delete what folds of the label have kept."""
+        """Delete the stored summaries of the label."""
         given = {
             "endpoint": self.at.endpoint,
             "region": self.at.region,

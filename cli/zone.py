@@ -1,8 +1,6 @@
-"""``veen zone``: a hub, a recorder, a bridge and an Airflow in one folder, run together.
+"""``veen zone``: a hub, a recorder, a bridge and an Airflow in one directory, run together.
 
-The options that the commands of a zone share.
-
-``veen zone run`` and ``veen zone probe``: one process of a zone, as in a container.
+``veen zone run`` and ``probe`` are for a single process of a zone, as in a container.
 """
 
 from __future__ import annotations
@@ -81,10 +79,10 @@ MediumOption = Annotated[
 
 
 SETUP = "setup"
-"""Not a process that stays: what has to be done once before Airflow starts."""
+"""The part that runs once, before Airflow starts."""
 
 _COMMANDS = (services.HUB, services.RECORDER)
-"""These run a command of ours, which knows what it needs."""
+"""Parts that run a ``veen`` command, which prepares itself."""
 
 PartArgument = Annotated[
     str,
@@ -257,7 +255,7 @@ def status(directory: DirectoryOption = Path("var")) -> None:
 
 
 def _homes(directory: Path) -> list[ZoneHome]:
-    """The zone of a folder, or those of the folders in it; online ones first."""
+    """The zone of a directory, or the zones in it; online zones first."""
     root = directory.absolute()
     if (root / zones.FILE).exists():
         return [ZoneHome(root)]
@@ -275,7 +273,7 @@ def _ports(given: str) -> Ports:
 
 
 def storage_of(url: str, endpoint: str | None) -> StorageSettings:
-    """A server of one's own has its buckets in the path."""
+    """Settings of a store; a private S3 server has its buckets in the path."""
     return StorageSettings(
         url=url,
         endpoint=endpoint,
@@ -286,7 +284,7 @@ def storage_of(url: str, endpoint: str | None) -> StorageSettings:
 
 
 def _describe(home: ZoneHome) -> dict[str, Any]:
-    """Where it is; passwords the first time only."""
+    """The addresses of a zone; passwords only the first time."""
     zone, shown = home.zone(), home.secrets / "shown"
     result: dict[str, Any] = {
         "zone": zone.name,
@@ -306,7 +304,7 @@ def _describe(home: ZoneHome) -> dict[str, Any]:
 
 def _lines(document: dict[str, Any]) -> Iterator[str]:
     yield f"{document['zone']} is up" + (" in part" if document["wrong"] else "")
-    yield from (f"  WRONG: {item}" for item in document["wrong"])
+    yield from (f"  WRONG: {line}" for line in document["wrong"])
     yield f"  Airflow    {document['airflow']}"
     yield f"  Query API  {document['query']}"
     yield f"  hub        {document['hub']}"
@@ -342,7 +340,7 @@ def _status(home: ZoneHome) -> dict[str, Any]:
 
 
 def _wrong(home: ZoneHome, state: ZoneState, hub: Readiness) -> Iterator[str]:
-    """What the supervisor has seen, and what the services answer now."""
+    """The problems seen by the supervisor, and those that the services report now."""
     yield from state.trouble()
     yield from (
         f"{running.name} has ended"
@@ -360,12 +358,12 @@ def _status_lines(document: dict[str, Any]) -> Iterator[str]:
     yield f"{document['zone']} is {document['stage']}" + (
         f": {document['detail']}" if document["detail"] else ""
     )
-    for item in document["processes"]:
-        restarts = f", restarted {item['restarts']} times" if item["restarts"] else ""
-        runs = "runs" if item["runs"] else "has ended"
-        yield f"  {item['name']:<14} {runs}, pid {item['pid']}{restarts}"
-    yield from (f"  WRONG: {item}" for item in document["wrong"])
-    yield from (f"  WARNING: {item}" for item in document["warnings"])
+    for line in document["processes"]:
+        restarts = f", restarted {line['restarts']} times" if line["restarts"] else ""
+        runs = "runs" if line["runs"] else "has ended"
+        yield f"  {line['name']:<14} {runs}, pid {line['pid']}{restarts}"
+    yield from (f"  WRONG: {line}" for line in document["wrong"])
+    yield from (f"  WARNING: {line}" for line in document["warnings"])
 
 
 app.command()(run)

@@ -11,8 +11,8 @@ from datetime import timedelta
 from airflow.sdk import Asset, AssetOrTimeSchedule, DeltaTriggerTimetable, dag
 from veen_airflow.commands import anchor_list, anchor_publish, checkpoint_verify
 from veen_airflow.operators import VeenOperator
-from veen_airflow.results import anchors_of, refuse_lateness
-from veen_airflow.zone import CHECKPOINT, usual, zone
+from veen_airflow.results import anchors_of, verify_lateness
+from veen_airflow.zone import CHECKPOINT, dag_defaults, zone
 
 ZONE = zone()
 SCHEDULE = AssetOrTimeSchedule(
@@ -21,23 +21,23 @@ SCHEDULE = AssetOrTimeSchedule(
 )
 
 
-@dag(schedule=SCHEDULE, **usual(ZONE, "recorder", __doc__))
+@dag(schedule=SCHEDULE, **dag_defaults(ZONE, "recorder", __doc__))
 def veen_anchor() -> None:
     publish = VeenOperator(
         task_id="publish",
-        words=[*anchor_publish(ZONE), "--due"],
+        argv=[*anchor_publish(ZONE), "--due"],
         runbook="An anchor is late",
     )
     verify = VeenOperator(
         task_id="verify",
-        words=[*checkpoint_verify(ZONE), "--offline"],
-        made=anchors_of,
+        argv=[*checkpoint_verify(ZONE), "--offline"],
+        artefacts=anchors_of,
         runbook="After an incident: does the last checkpoint still hold?",
     )
     lateness = VeenOperator(
         task_id="lateness",
-        words=anchor_list(ZONE),
-        made=refuse_lateness,
+        argv=anchor_list(ZONE),
+        artefacts=verify_lateness,
         runbook="An anchor is late",
         trigger_rule="all_done",
     )

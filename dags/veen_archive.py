@@ -9,24 +9,24 @@ By hand: `veen archive push` and `veen archive verify`.
 from airflow.sdk import Asset, dag
 from veen_airflow.commands import archive_verify
 from veen_airflow.operators import VeenOperator
-from veen_airflow.results import archive_of, push_words
-from veen_airflow.zone import ARCHIVE, CHECKPOINT, at_run, usual, zone
+from veen_airflow.results import archive_of, push_argv
+from veen_airflow.zone import ARCHIVE, CHECKPOINT, at_run, dag_defaults, zone
 
 ZONE = zone()
 
 
-@dag(schedule=[Asset(CHECKPOINT)], **usual(ZONE, "recorder", __doc__))
+@dag(schedule=[Asset(CHECKPOINT)], **dag_defaults(ZONE, "recorder", __doc__))
 def veen_archive() -> None:
     push = VeenOperator(
         task_id="push",
-        words=push_words,
-        made=archive_of("pushed"),
+        argv=push_argv,
+        artefacts=archive_of("pushed"),
         runbook="The archive is behind, or refuses",
     )
     verify = VeenOperator(
         task_id="verify",
-        words=at_run(archive_verify),
-        made=archive_of("verified"),
+        argv=at_run(archive_verify),
+        artefacts=archive_of("verified"),
         runbook="The archive is behind, or refuses",
         outlets=[Asset(ARCHIVE)],
     )

@@ -9,8 +9,8 @@ from airflow.sdk import Param, dag
 from veen_airflow import tasks as audited
 from veen_airflow.commands import INTEGRITY, checkpoint_create
 from veen_airflow.operators import JudgeOperator, SparkOperator, VeenOperator
-from veen_airflow.results import push_words
-from veen_airflow.zone import usual, zone
+from veen_airflow.results import push_argv
+from veen_airflow.zone import dag_defaults, zone
 
 ZONE = zone()
 FAULTS = "An audit has found faults"
@@ -18,27 +18,23 @@ HASHES = "Leave out the two signatures of each entry; quicker, and proves less"
 PARAMS = {"hashes_only": Param(False, type="boolean", description=HASHES)}
 
 
-@dag(schedule=ZONE.dags.audit, params=PARAMS, **usual(ZONE, "recorder", __doc__))
+@dag(schedule=ZONE.dags.audit, params=PARAMS, **dag_defaults(ZONE, "recorder", __doc__))
 def veen_audit() -> None:
-    push = VeenOperator(
-        task_id="push", words=push_words, runbook="The archive is behind, or refuses"
-    )
-    terms = VeenOperator(task_id="terms", words=audited.terms_words, runbook=FAULTS)
+    push = VeenOperator(task_id="push", argv=push_argv, runbook="The archive is behind, or refuses")
+    terms = VeenOperator(task_id="terms", argv=audited.terms_argv, runbook=FAULTS)
     audit = SparkOperator(
         task_id="audit", job="verify_log", arguments=audited.audit_arguments, runbook=FAULTS,
         accept=(INTEGRITY,),
     )  # fmt: skip
     record = VeenOperator(
-        task_id="record", words=audited.report_words, made=audited.recorded,
+        task_id="record", argv=audited.report_argv, artefacts=audited.recorded,
         runbook="A report is not recorded", trigger_rule="all_done",
     )  # fmt: skip
     checkpoint = VeenOperator(
-        task_id="checkpoint", words=checkpoint_create(ZONE), runbook="A checkpoint, now",
-        made=audited.checkpointed,
+        task_id="checkpoint", argv=checkpoint_create(ZONE), runbook="A checkpoint, now",
+        artefacts=audited.checkpointed,
     )  # fmt: skip
-    anchor = VeenOperator(
-        task_id="anchor", words=audited.anchored_words, runbook="An anchor is late"
-    )
+    anchor = VeenOperator(task_id="anchor", argv=audited.anchored_argv, runbook="An anchor is late")
     judge = JudgeOperator(
         task_id="judge", judge=audited.judged, runbook=FAULTS, trigger_rule="all_done"
     )

@@ -12,7 +12,7 @@ from airflow.sdk import Asset, AssetOrTimeSchedule, AssetWatcher, DeltaTriggerTi
 from veen_airflow.commands import checkpoint_create, checkpoint_verify
 from veen_airflow.operators import VeenOperator
 from veen_airflow.results import checkpoint_of
-from veen_airflow.zone import CHECKPOINT, VOLUME, usual, zone
+from veen_airflow.zone import CHECKPOINT, VOLUME, dag_defaults, zone
 from veen_watch import VolumeTrigger
 
 ZONE = zone()
@@ -25,18 +25,18 @@ SCHEDULE = AssetOrTimeSchedule(
 )
 
 
-@dag(schedule=SCHEDULE, **usual(ZONE, "recorder", __doc__))
+@dag(schedule=SCHEDULE, **dag_defaults(ZONE, "recorder", __doc__))
 def veen_checkpoint() -> None:
     create = VeenOperator(
         task_id="create",
-        words=checkpoint_create(ZONE),
-        made=checkpoint_of("signed"),
+        argv=checkpoint_create(ZONE),
+        artefacts=checkpoint_of("signed"),
         runbook="A checkpoint, now",
     )
     verify = VeenOperator(
         task_id="verify",
-        words=checkpoint_verify(ZONE),
-        made=checkpoint_of("verified"),
+        argv=checkpoint_verify(ZONE),
+        artefacts=checkpoint_of("verified"),
         runbook="After an incident: does the last checkpoint still hold?",
         outlets=[Asset(CHECKPOINT)],
     )

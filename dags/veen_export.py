@@ -10,8 +10,8 @@ By hand: `veen bridge export`.
 from airflow.sdk import Param, dag
 from veen_airflow.operators import VeenOperator
 from veen_airflow.results import carriers_of
-from veen_airflow.tasks import check_words, export_words
-from veen_airflow.zone import usual, zone
+from veen_airflow.tasks import check_argv, export_argv
+from veen_airflow.zone import dag_defaults, zone
 
 ZONE = zone()
 NOTHING_TO_DO = 6
@@ -26,18 +26,18 @@ PARAMS = {
 }
 
 
-@dag(schedule=ZONE.dags.export, params=PARAMS, **usual(ZONE, "bridge", __doc__))
+@dag(schedule=ZONE.dags.export, params=PARAMS, **dag_defaults(ZONE, "bridge", __doc__))
 def veen_export() -> None:
     export = VeenOperator(
         task_id="export",
-        words=export_words,
-        nothing=(NOTHING_TO_DO,),
+        argv=export_argv,
+        nothing_codes=(NOTHING_TO_DO,),
         runbook="An export does not end",
     )
     check = VeenOperator(
         task_id="check",
-        words=check_words,
-        made=carriers_of,
+        argv=check_argv,
+        artefacts=carriers_of,
         runbook="A carrier is refused",
     )
     export >> check

@@ -8,26 +8,26 @@ By hand: `veen snapshot create` and `veen snapshot verify`.
 
 from airflow.sdk import Asset, dag
 from veen_airflow.operators import SparkOperator, VeenOperator
-from veen_airflow.tasks import events_arguments, folded, snapshot_words, terms_words
-from veen_airflow.zone import ARCHIVE, usual, zone
+from veen_airflow.tasks import events_arguments, folded, snapshot_argv, terms_argv
+from veen_airflow.zone import ARCHIVE, dag_defaults, zone
 
 ZONE = zone()
 FOLD = "A fold or its snapshot does not hold"
 EMPTY = "NOTHING_ARCHIVED"
 
 
-@dag(schedule=[Asset(ARCHIVE)], **usual(ZONE, "recorder", __doc__))
+@dag(schedule=[Asset(ARCHIVE)], **dag_defaults(ZONE, "recorder", __doc__))
 def veen_fold() -> None:
-    terms = VeenOperator(task_id="terms", words=terms_words, runbook=FOLD)
+    terms = VeenOperator(task_id="terms", argv=terms_argv, runbook=FOLD)
     events = SparkOperator(
         task_id="events", job="events_table", arguments=events_arguments, runbook=FOLD
     )
     snapshots = VeenOperator(
-        task_id="snapshots", words=snapshot_words("create"), refusals=(EMPTY,), runbook=FOLD,
+        task_id="snapshots", argv=snapshot_argv("create"), refusals=(EMPTY,), runbook=FOLD,
         trigger_rule="none_failed",
     )  # fmt: skip
     verify = VeenOperator(
-        task_id="verify", words=snapshot_words("verify"), made=folded, runbook=FOLD
+        task_id="verify", argv=snapshot_argv("verify"), artefacts=folded, runbook=FOLD
     )
     terms >> events >> snapshots >> verify
 

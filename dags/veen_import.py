@@ -11,7 +11,7 @@ from veen_airflow import imports as imported
 from veen_airflow.approval_operators import MediumSensor, people
 from veen_airflow.operators import JudgeOperator, VeenOperator
 from veen_airflow.results import checkpoint_of
-from veen_airflow.zone import IMPORT, MEDIUM, usual, zone
+from veen_airflow.zone import IMPORT, MEDIUM, dag_defaults, zone
 from veen_watch import MediumTrigger
 
 ZONE = zone()
@@ -23,21 +23,21 @@ PARAMS = {"medium": Param(str(ZONE.dags.medium), type="string", description=WHER
 REFUSED, PARTIAL, ENDS = "A carrier is refused", "An import does not end", (0, 6, 7, 8, 9, 12)
 
 
-@dag(schedule=[CARRIER], params=PARAMS, **usual(ZONE, "bridge", __doc__))
+@dag(schedule=[CARRIER], params=PARAMS, **dag_defaults(ZONE, "bridge", __doc__))
 def veen_import() -> None:
     carriers = MediumSensor(task_id="carriers", poll_sec=ZONE.dags.poll_sec)
-    verify = VeenOperator(task_id="verify", words=imported.verify_words, made=imported.found_valid,
-                          accept=(0, 3), runbook=REFUSED)  # fmt: skip
+    verify = VeenOperator(task_id="verify", argv=imported.verify_argv, runbook=REFUSED,
+                          artefacts=imported.verified_artefacts, accept=(0, 3))  # fmt: skip
     let_in = VeenOperator(
-        task_id="import", words=imported.import_words, made=imported.let_in, accept=ENDS,
+        task_id="import", argv=imported.import_argv, artefacts=imported.let_in, accept=ENDS,
         runbook=PARTIAL, trigger_rule="none_failed",
     )  # fmt: skip
     checkpoint = VeenOperator(
-        task_id="checkpoint", words=imported.checkpoint_words, outlets=[Asset(IMPORT)],
-        made=checkpoint_of("signed", is_last=True), runbook="A checkpoint, now",
+        task_id="checkpoint", argv=imported.checkpoint_argv, outlets=[Asset(IMPORT)],
+        artefacts=checkpoint_of("signed", is_last=True), runbook="A checkpoint, now",
     )  # fmt: skip
-    receipt = VeenOperator(task_id="receipt", words=imported.receipt_words, made=imported.shown,
-                           runbook=PARTIAL)  # fmt: skip
+    receipt = VeenOperator(task_id="receipt", argv=imported.receipt_argv, runbook=PARTIAL,
+                           artefacts=imported.log_receipt)  # fmt: skip
     judge = JudgeOperator(task_id="judge", judge=imported.judged, runbook=REFUSED)
     rest = JudgeOperator(task_id="rest", judge=imported.remaining, runbook=PARTIAL,
                          outlets=[CARRIER])  # fmt: skip

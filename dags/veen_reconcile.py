@@ -11,7 +11,7 @@ By hand: `veen bridge reconcile`.
 from airflow.sdk import Asset, AssetOrTimeSchedule, CronTriggerTimetable, dag
 from veen_airflow import tasks as bridge
 from veen_airflow.operators import JudgeOperator, SparkOperator, VeenOperator
-from veen_airflow.zone import IMPORT, usual, zone
+from veen_airflow.zone import IMPORT, dag_defaults, zone
 
 ZONE = zone()
 GAPS = "The bridge has gaps"
@@ -23,10 +23,10 @@ SCHEDULE = ON_IMPORT if DAILY is None else AssetOrTimeSchedule(
 )  # fmt: skip
 
 
-@dag(schedule=SCHEDULE, **usual(ZONE, "bridge", __doc__))
+@dag(schedule=SCHEDULE, **dag_defaults(ZONE, "bridge", __doc__))
 def veen_reconcile() -> None:
     if ZONE.dags.reconcile_on == "spark":
-        facts = VeenOperator(task_id="facts", words=bridge.facts_words, runbook=GAPS)
+        facts = VeenOperator(task_id="facts", argv=bridge.facts_argv, runbook=GAPS)
         on_spark = SparkOperator(
             task_id="reconcile", job="reconcile", arguments=bridge.facts_arguments, runbook=GAPS,
             accept=(NEVER,),
@@ -37,8 +37,8 @@ def veen_reconcile() -> None:
         facts >> on_spark >> judge
     else:
         VeenOperator(
-            task_id="reconcile", words=bridge.reconcile_words, made=bridge.reconciled, runbook=GAPS,
-            accept=(ALL_HERE, TO_DO, NEVER),
+            task_id="reconcile", argv=bridge.reconcile_argv, runbook=GAPS,
+            artefacts=bridge.reconciled, accept=(ALL_HERE, TO_DO, NEVER),
         )  # fmt: skip
 
 

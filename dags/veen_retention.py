@@ -11,29 +11,29 @@ from airflow.sdk import dag
 from veen_airflow.commands import archive_push, checkpoint_verify, hub_verify, retention
 from veen_airflow.operators import VeenOperator
 from veen_airflow.results import checkpoint_of
-from veen_airflow.tasks import due_of, pruned_of, start_words, stop_words
-from veen_airflow.zone import at_run, usual, zone
+from veen_airflow.tasks import due_of, pruned_of, start_argv, stop_argv
+from veen_airflow.zone import at_run, dag_defaults, zone
 
 ZONE = zone()
 PRUNE, RESTART = "Retention did not end", "Restart the hub"
 ALREADY_RUNNING = 4
 
 
-@dag(schedule=ZONE.dags.retention, **usual(ZONE, "hub", __doc__))
+@dag(schedule=ZONE.dags.retention, **dag_defaults(ZONE, "hub", __doc__))
 def veen_retention() -> None:
-    plan = VeenOperator(task_id="plan", words=retention(ZONE), made=due_of, runbook=PRUNE)
-    push = VeenOperator(task_id="push", words=at_run(archive_push), runbook=PRUNE)
-    stop = VeenOperator(task_id="stop", words=stop_words, runbook=RESTART).as_setup()  # type: ignore[no-untyped-call]
+    plan = VeenOperator(task_id="plan", argv=retention(ZONE), artefacts=due_of, runbook=PRUNE)
+    push = VeenOperator(task_id="push", argv=at_run(archive_push), runbook=PRUNE)
+    stop = VeenOperator(task_id="stop", argv=stop_argv, runbook=RESTART).as_setup()  # type: ignore[no-untyped-call]
     prune = VeenOperator(
-        task_id="prune", words=[*retention(ZONE), "--prune"], made=pruned_of, runbook=PRUNE
+        task_id="prune", argv=[*retention(ZONE), "--prune"], artefacts=pruned_of, runbook=PRUNE
     )
-    verify = VeenOperator(task_id="verify", words=hub_verify(ZONE), runbook=PRUNE)
+    verify = VeenOperator(task_id="verify", argv=hub_verify(ZONE), runbook=PRUNE)
     start = VeenOperator(
-        task_id="start", words=start_words, accept=(0, ALREADY_RUNNING), runbook=RESTART
+        task_id="start", argv=start_argv, accept=(0, ALREADY_RUNNING), runbook=RESTART
     ).as_teardown(setups=stop)
     proof = VeenOperator(
-        task_id="proof", words=checkpoint_verify(ZONE), runbook=RESTART,
-        made=checkpoint_of("verified"),
+        task_id="proof", argv=checkpoint_verify(ZONE), runbook=RESTART,
+        artefacts=checkpoint_of("verified"),
     )  # fmt: skip
     plan >> push >> stop >> prune >> verify >> start
     [verify, start] >> proof

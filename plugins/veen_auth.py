@@ -1,8 +1,8 @@
-"""Who may do what in a zone's Airflow: its own simple auth manager, and two roles for programs.
+"""The auth manager of a zone's Airflow: the simple auth manager, and two roles for programs.
 
 Airflow's simple auth manager has four coarse roles; the least of them that may start a DAG run may
 also write XCom, set the state of any task and answer any question. The programs of a zone need one
-thing each, so each has a role that allows that one thing; everything else is refused (ADR 0055).
+right each, so that each has a role with that right only; everything else is refused (ADR 0055).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 from airflow.configuration import conf
 
 QUERY: Final = "veen_query"
-"""The role of the query service: start a run of the DAG of that name, and read how it ended."""
+"""The role of the query service: start a run of the DAG of that name, and read its end."""
 
 ANSWERS: Final = "veen_answers"
-"""The role of the import: read the runs of ``veen_import``, its tasks and what people answered."""
+"""The role of the import: read the runs of ``veen_import``, its tasks and their answers."""
 
 _RUN: Final = frozenset({DagAccessEntity.RUN})
 _READ: Final = frozenset(
@@ -29,11 +29,11 @@ _ALLOWED: Final[Mapping[str | None, tuple[str, Mapping[str, frozenset[Any]]]]] =
     QUERY: ("veen_query", {"POST": _RUN, "GET": _RUN}),
     ANSWERS: ("veen_import", {"GET": _READ}),
 }
-"""The DAG of each role, and what of it each method may reach."""
+"""The DAG of each role, and what each method may access of it."""
 
 
 class VeenAuthManager(SimpleAuthManager):
-    """A role counts as the settings have it now, not as a token of yesterday says."""
+    """The role according to the current settings, not to an old token."""
 
     def deserialize_user(self, token: dict[str, Any]) -> SimpleAuthManagerUser:
         simple_auth_manager_user = super().deserialize_user(token)
@@ -62,7 +62,7 @@ class VeenAuthManager(SimpleAuthManager):
     def is_authorized_hitl_task(
         self, *, assigned_users: set[str], user: SimpleAuthManagerUser
     ) -> bool:
-        """A program answers nothing, whoever has named it among the people."""
+        """Refuse an answer of a program, even if it is listed among the people."""
         return user.role not in _ALLOWED and super().is_authorized_hitl_task(
             assigned_users=assigned_users, user=user
         )
@@ -78,9 +78,9 @@ class VeenAuthManager(SimpleAuthManager):
 
     @classmethod
     def _is_authorized(cls, *, user: SimpleAuthManagerUser, **asked: Any) -> bool:
-        """For all that is no DAG: connections, variables, pools, assets, settings and views."""
+        """Access to everything else: connections, variables, pools, assets, settings and views."""
         return user.role not in _ALLOWED and bool(super()._is_authorized(user=user, **asked))
 
     @staticmethod
     def _print_output(output: str) -> None:
-        """A password that is made for a new account stays in its file, and out of the log."""
+        """Create the password of a new account in its file, without logging it."""

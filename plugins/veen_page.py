@@ -1,9 +1,7 @@
-"""The page "Recorder & Bridge": what stands in the zone's own files, for people.
+"""The page "Recorder & Bridge", read from the zone's own files, for users of Airflow.
 
-Nothing is changed by it, and no other program is started. Whoever asks needs a session of Airflow;
-what comes from a log, a medium or a service is text, never markup.
-
-Who may see the page: Airflow's own users, by the rights that Airflow gives them.
+It changes nothing and starts no program. A request needs a session of Airflow, with the rights that
+Airflow gives. What comes from a log, a medium or a service is rendered as text, never as markup.
 """
 
 from __future__ import annotations
@@ -58,14 +56,20 @@ LOOK: Final[list[Any]] = [
     Depends(requires_access_view(AccessView.PLUGINS)),
     Depends(requires_access_dag("GET", DagAccessEntity.RUN)),
 ]
-"""For every route: a session, and the right to see plugins and runs."""
+"""Require, for every route, a session with the right to see plugins and runs."""
 
 TAKE: Final[list[Any]] = [Depends(requires_access_dag("POST", DagAccessEntity.RUN))]
-"""For files of the zone: who may start runs. A viewer may not."""
+"""Require, for files of the zone, the right to start runs, which a viewer does not have."""
+_HERE: Final = Path(__file__).parent
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'self'"
+)
+PICTURE_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
 
 
 def may_see(user: BaseUser) -> Callable[[str], bool]:
-    """Whether a user may see the runs of a DAG; asked once for each DAG of a page."""
+    """A check whether a user may see the runs of a DAG, cached for a page."""
     return cache(lambda dag_id: _is_authorized("GET", dag_id, user))
 
 
@@ -87,20 +91,13 @@ def _is_authorized(method: Any, dag_id: str, user: BaseUser) -> bool:
     )
 
 
-_HERE: Final = Path(__file__).parent
-POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'self'"
-)
-PICTURE_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
-
 app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, dependencies=LOOK)
 Place_ = Annotated[str | None, Query(max_length=300)]
 
 
 @app.middleware("http")
 async def guarded(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
-    """Nothing from elsewhere, nothing kept, shown in no frame but Airflow's."""
+    """Security headers: no external content, no caching, no frame except Airflow's."""
     response = await answer(request)
     response.headers.setdefault("Content-Security-Policy", POLICY)
     response.headers["X-Content-Type-Options"] = "nosniff"
@@ -111,7 +108,7 @@ async def guarded(request: Request, answer: Callable[[Request], Awaitable[Respon
 
 @app.exception_handler(HTTPException)
 async def refused(request: Request, error: HTTPException) -> HTMLResponse:
-    """A refusal that a person can read, with the way in where there is one."""
+    """A readable error page, with a link to log in if that helps."""
     return _refusal(request, error.status_code, str(error.detail))
 
 
@@ -175,7 +172,7 @@ def all_quarantined(request: Request, user: GetUserDep, before: Place_ = None) -
 def run(
     request: Request, user: GetUserDep, session: SessionDep, dag_id: str, run_id: str
 ) -> HTMLResponse:
-    """What one run made; a link of its tasks leads here."""
+    """The artefacts of a run, which its tasks link to."""
     place, ended = opened(os.environ), ended_ms(session, dag_id, run_id)
     seen = may_see(user)(dag_id)
     result = of_run(place.folder, dag_id, run_id, ended) if seen else OfRun()
@@ -233,7 +230,7 @@ def file(user: GetUserDep, kind: str, name: str) -> FileResponse:
 
 
 def _artefact(user: Any, kind: str, name: str) -> tuple[ZonePlace, Artefact]:
-    """What may not be seen is not there."""
+    """The artefact; 404 also if the user may not see it."""
     place = opened(os.environ)
     result = by_id(place.folder, kind, [name]).get(name) if kind in KINDS else None
     if result is None or not may_see(user)(result.dag_id):
@@ -257,6 +254,6 @@ def _refusal(request: Request, code: int, value: str) -> HTMLResponse:
 
 
 def _frame(request: Request) -> PageFrame:
-    """Airflow may stand below a path of its own; the page stands below that."""
+    """The path of Airflow's base URL, below which the page is."""
     root = str(request.scope.get("root_path", "")).removesuffix(PREFIX)
     return PageFrame(root=root, now=int(time.time()))

@@ -1,6 +1,6 @@
-"""What the runs of the DAGs have made, a page at a time; only what is shown is read.
+"""Artefacts of DAG runs, a page at a time, and the end times of runs.
 
-When a run ended, as Airflow keeps it.
+Only what is shown is read.
 """
 
 from __future__ import annotations
@@ -21,20 +21,22 @@ from zone.artefacts import FOLDER, KINDS, Artefact, decode, newest, standing
 
 PAGE: Final = 25
 SHORT: Final = 6
-"""How many stand on the first page."""
+"""How many are on the first page."""
 OF_RUN: Final = 100
-"""Among so many before the end of a run, what it made is looked for."""
+"""How many artefacts before the end of a run are searched for its own."""
 _NAME: Final = re.compile(r"[0-9]{20}-[A-Za-z0-9._:+=@-]{1,181}")
 _LARGEST: Final = 16 << 20
 _GIVEN: Final = ("reports", "runs", "import/receipts")
-"""The folders of a zone of which files are given out; keys and passwords lie in others."""
+"""The directories of a zone whose files are served; keys and passwords are in others."""
 MayRead = Callable[[str], bool]
-"""Whether the one who asks may see the runs of a DAG."""
+"""Whether the user may see the runs of a DAG."""
+_LATER: Final = 253_402_300_799_000
+"""The latest possible date, in milliseconds, for runs that have not ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArtefactPage:
-    """``next_before`` leads to the older ones, while there are any."""
+    """A page of artefacts; ``next_before`` is the cursor of the next page, if there is one."""
 
     kind: str
     rows: tuple[Artefact, ...]
@@ -52,12 +54,12 @@ def page(
 
 
 def is_place(before: str) -> bool:
-    """Whether a page may begin there: the name of an artefact."""
+    """Whether a cursor is valid: the name of an artefact."""
     return _NAME.fullmatch(before) is not None
 
 
 def by_id(folder: Path, kind: str, ids: Iterable[str]) -> Mapping[str, Artefact]:
-    """Those of these ids that are known; names alone are looked through."""
+    """The artefacts of these ids; only their names are searched."""
     expected, place = set(ids), folder / FOLDER / kind
     if not expected or not place.is_dir():
         return {}
@@ -70,13 +72,13 @@ def by_id(folder: Path, kind: str, ids: Iterable[str]) -> Mapping[str, Artefact]
 def seen_by_id(
     folder: Path, kind: str, ids: Iterable[str], may_read: MayRead
 ) -> Mapping[str, Artefact]:
-    """As ``by_id``, without what the one who asks may not see."""
+    """The same as ``by_id``, without what the user may not see."""
     result = by_id(folder, kind, ids)
     return {name: artefact for name, artefact in result.items() if may_read(artefact.dag_id)}
 
 
 def alarms(folder: Path, may_read: MayRead) -> ArtefactPage:
-    """Those that stand, newest first; ``next_before`` is set where there are more."""
+    """Unresolved alarms, newest first; ``next_before`` is set if there are more."""
     with reading("the list of alarms"):
         result = standing(folder, PAGE + 1)
     shown = result[:PAGE]
@@ -86,14 +88,16 @@ def alarms(folder: Path, may_read: MayRead) -> ArtefactPage:
 
 @dataclass(frozen=True, slots=True)
 class OfRun:
-    """``made`` by the run; ``looked_at`` was made by another, oldest first."""
+    """Artefacts ``made`` by the run, and those of other runs that it ``looked_at``, oldest
+    first.
+    """
 
     made: tuple[Artefact, ...] = ()
     looked_at: tuple[Artefact, ...] = ()
 
 
 def of_run(folder: Path, dag_id: str, run_id: str, ended_ms: int) -> OfRun:
-    """What one run made, of any kind, and what it has looked at again."""
+    """The artefacts of a run, of any kind, and those that it reported again."""
     with reading("what the run made"):
         matching = [
             item for kind in KINDS for item in newest(folder, kind, OF_RUN, f"{ended_ms + 1:020d}")
@@ -109,12 +113,12 @@ def of_run(folder: Path, dag_id: str, run_id: str, ended_ms: int) -> OfRun:
 
 
 def file_of(folder: Path, artefact: Artefact) -> Path | None:
-    """The file that it names, where that is one, may be given out, and is not too large."""
+    """The file of an artefact, if it exists, may be served and is not too large."""
     return inside(folder, Path(artefact.path)) if artefact.path else None
 
 
 def where(folder: Path, artefact: Artefact) -> str | None:
-    """Where it lies, from the zone's folder on if it is there."""
+    """The path of its file, relative to the zone's directory if it is inside."""
     if artefact.path is None:
         return None
     path = Path(artefact.path)
@@ -122,7 +126,7 @@ def where(folder: Path, artefact: Artefact) -> str | None:
 
 
 def picture_of(folder: Path, artefact: Artefact) -> Path | None:
-    """The picture that a reconciliation draws beside its report."""
+    """The picture beside the report of a reconciliation."""
     if artefact.kind != "reconcile" or not artefact.path:
         return None
     return inside(folder, Path(artefact.path).with_suffix(".svg"))
@@ -136,12 +140,8 @@ def inside(folder: Path, path: Path) -> Path | None:
     return result if result.stat().st_size <= _LARGEST else None
 
 
-_LATER: Final = 253_402_300_799_000
-"""The last moment that a date can be, in milliseconds: for runs that have not ended."""
-
-
 def ended_ms(session: Session, dag_id: str, run_id: str) -> int:
-    """In milliseconds; what a run makes, it makes before."""
+    """The end of a run in milliseconds, before which it made its artefacts."""
     expected = select(DagRun.end_date).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
     result = session.scalar(expected)
     return int(result.timestamp() * 1000) + 1 if result else _LATER

@@ -1,7 +1,4 @@
-"""Where a bridge stands: carriers by state, what is held up, and what lies in quarantine.
-
-What waits for a person: the open questions of this zone's DAGs, as Airflow keeps them.
-"""
+"""The state of a bridge: carriers by state, open questions to people, and the quarantine."""
 
 from __future__ import annotations
 
@@ -32,11 +29,18 @@ from zone.artefacts import Artefact
 
 PAGE: Final = 25
 HELD: Final = 25
-"""How many held-up bundles stand on the page; the rest is counted."""
+"""How many held bundles are on the page; the rest is counted."""
 _MOST: Final = Most(bundles=HELD, streams=50, spans=8)
 _MOST_BYTES: Final = 64 << 10
 _BUNDLE: Final = re.compile(r"[0-9a-f]{64}")
 _ENTRY: Final = re.compile(r"[0-9]{20}-[0-9a-f-]{1,100}")
+MOST: Final = 25
+_OURS: Final = "veen\\_%"
+_OPEN: Final = (
+    TaskInstanceState.AWAITING_INPUT,
+    TaskInstanceState.DEFERRED,
+    TaskInstanceState.RUNNING,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +52,8 @@ class ImportedStream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Importing:
-    """``held_up`` is the beginning of ``held_up_total``, and ``made`` what runs have kept of it;
-    ``streams`` is the beginning of ``streams_total``. ``next_command`` is by hand."""
+    """The importing side. ``held_up`` are the first of ``held_up_total``, and ``made`` their
+    artefacts; ``streams`` are the first of ``streams_total``. ``next_command`` is for people."""
 
     states: tuple[tuple[str, int], ...]
     held_up: tuple[BundleRow, ...]
@@ -65,7 +69,7 @@ class Importing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exporting:
-    """``left`` is what a run that failed has kept."""
+    """The exporting side; ``left`` is what a failed run left behind."""
 
     left: tuple[str, ...]
     last_checkpoint_at: int | None
@@ -73,7 +77,9 @@ class Exporting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineRow:
-    """``name`` is where it lies; ``made_at`` is in milliseconds; ``received`` as it was called."""
+    """A quarantined carrier: its ``name`` there, ``made_at`` in milliseconds, ``received``
+    names.
+    """
 
     name: str
     made_at: int
@@ -87,7 +93,7 @@ class QuarantineRow:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """What a run may know it by: its bundle, or its carrier where no bundle could be read."""
+        """The id of its artefact: its bundle, or its carrier if the bundle could not be read."""
         carrier = carrier_name(self.received)
         return (self.name[:64], carrier if carrier.startswith("carrier-") else f"carrier-{carrier}")
 
@@ -100,7 +106,7 @@ class Quarantine:
 
 
 def importing_of(place: ZonePlace, may_read: MayRead) -> Importing | None:
-    """None where this zone imports nothing, or did not yet."""
+    """The importing side; None if this zone does not import, or has not yet."""
     airlock = place.airlock()
     if airlock is None:
         return None
@@ -130,7 +136,7 @@ def exporting_of(place: ZonePlace) -> Exporting | None:
 
 
 def quarantine(airlock: Airlock, before: str | None = None) -> Quarantine:
-    """The newest first. Folders are listed; the reasons of one page are read."""
+    """A page of the quarantine, newest first; only the reasons of that page are read."""
     with reading("quarantine"):
         entries = sorted(_entries(airlock.root / "quarantine"), reverse=True)
         matching = [entry for entry in entries if before is None or entry < before]
@@ -139,7 +145,7 @@ def quarantine(airlock: Airlock, before: str | None = None) -> Quarantine:
 
 
 def runs_of(place: ZonePlace, quarantine: Quarantine, may_read: MayRead) -> Mapping[str, Artefact]:
-    """By its name in quarantine, what a run has kept of a carrier."""
+    """The artefacts of quarantined carriers, by their name in quarantine."""
     ids = (id_ for row in quarantine.rows for id_ in row.ids)
     made = seen_by_id(place.folder, "import", ids, may_read)
     known = {row.name: [made[id_] for id_ in row.ids if id_ in made] for row in quarantine.rows}
@@ -151,7 +157,7 @@ def is_place(before: str) -> bool:
 
 
 def receipt(place: ZonePlace, bundle_id: str) -> str | None:
-    """The printed receipt of an import; None where there is none."""
+    """The printed receipt of an import; None if there is none."""
     airlock = place.airlock()
     if airlock is None or not _BUNDLE.fullmatch(bundle_id):
         return None
@@ -169,7 +175,7 @@ def _exporting(settings: BridgeSettings) -> Exporting:
 
 
 def _entries(folder: Path) -> Iterator[str]:
-    """When each came, and its name; what is no carrier of ours is left alone."""
+    """Time and name of each entry of the quarantine; other files are skipped."""
     if not folder.is_dir():
         return
     with os.scandir(folder) as result:
@@ -201,18 +207,9 @@ def _spans(standing: StreamStanding) -> str:
     return f"{shown}, and {more} more" if more else shown
 
 
-MOST: Final = 25
-_OURS: Final = "veen\\_%"
-_OPEN: Final = (
-    TaskInstanceState.AWAITING_INPUT,
-    TaskInstanceState.DEFERRED,
-    TaskInstanceState.RUNNING,
-)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingApproval:
-    """``people`` are those who may answer; empty where anyone may who may run the DAG."""
+    """An open question; ``people`` may answer, or everybody who may run the DAG if it is empty."""
 
     subject: str
     dag_id: str
@@ -224,7 +221,7 @@ class WaitingApproval:
 
 
 def waiting(session: Session, dag_ids: Collection[str]) -> tuple[WaitingApproval, ...]:
-    """The oldest first: who has waited longest is helped first."""
+    """The open questions, oldest first."""
     rows = session.execute(
         select(HITLDetail, TaskInstance)
         .join(TaskInstance, HITLDetail.ti_id == TaskInstance.id)

@@ -1,4 +1,4 @@
-"""Numbers, times and addresses in the words of the page."""
+"""Formatting of numbers, times and links for the page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BAD: Final = frozenset(
 
 
 def age(seconds: int) -> str:
-    """In the largest unit of which there are two at least, or the smallest."""
+    """A duration in the largest unit of which there are at least two, or the smallest."""
     for size, name in _UNITS:
         if seconds >= 2 * size or size == 1:
             count = max(seconds // size, 0)
@@ -36,19 +36,19 @@ def moment(seconds: int) -> str:
 
 
 def short(text: str) -> str:
-    """Enough of an id to know it by."""
+    """A prefix of an id that is enough to recognise it."""
     return text if len(text) <= 20 else f"{text[:16]}…"
 
 
 def shade(state: str) -> str:
-    """The class of a state; one that is not known is neither good nor bad."""
+    """The CSS class of a state; neutral for an unknown state."""
     if state.lower() in GOOD:
         return "good"
     return "bad" if state.lower() in BAD else "open"
 
 
 def plain(value: Any) -> str:
-    """A value of a summary in a line."""
+    """A value of a summary as a line."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
@@ -58,7 +58,7 @@ def plain(value: Any) -> str:
 
 
 def brief(summary: Mapping[str, Any]) -> str:
-    """The numbers, short words and reasons of a summary, for a row."""
+    """The numbers, short texts and reasons of a summary, for a row."""
     shown = [
         f"{name.replace('_', ' ')} {plain(value)}"
         for name, value in summary.items()
@@ -78,5 +78,5 @@ def task_path(dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> st
 
 
 def part(text: str) -> str:
-    """One part of a path."""
+    """A URL path segment."""
     return quote(text, safe="")

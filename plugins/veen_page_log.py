@@ -1,8 +1,6 @@
-"""How far the streams of the zone's hub go at this moment, as the hub itself tells it.
+"""The streams of a zone: their ends and rates at the hub, the last checkpoint, and its anchors.
 
-The streams of a zone: heads, rates, and how far the last checkpoint goes.
-
-The last checkpoint and its anchors, verified while the page is made, without the hub.
+The checkpoint and its anchors are verified without the hub while the page is made.
 """
 
 from __future__ import annotations
@@ -42,15 +40,23 @@ from zone.artefacts import Artefact
 Heads = Callable[[ZonePlace], Mapping[str, int] | None]
 _PATH: Final = "/tooling/streams"
 _MOST_BYTES: Final = 4 << 20
+PAGE: Final = 50
+_BACK: Final = 12
+"""The number of checkpoints that a rate is averaged over."""
+_NEWEST: Final = 500
+"""How many of the last checkpoints are searched for an anchor."""
+_LARGEST_LEDGER: Final = 1 << 20
+"""The size limit of an anchor ledger, all of which is read to verify an anchor."""
+_TASKS: Final = 10
 
 
 def heads(
     place: ZonePlace, clock: Callable[[], int], random: Callable[[int], bytes]
 ) -> Mapping[str, int] | None:
-    """By stream, those that the recorder may read; None where the hub cannot be asked.
+    """The last event of each stream that the recorder may read; None if the hub cannot be asked.
 
-    It is asked as the recorder asks it. A key under a passphrase is left alone: to open it takes
-    longer than a page may.
+    The request is made as the recorder. A key with a passphrase is not used: opening it takes
+    too long for a page.
     """
     hub = place.recorder.hub
     if hub.passphrase_file is not None:
@@ -61,7 +67,7 @@ def heads(
         with ask(hub_of(place), _PATH, headers | {"Accept": "application/cbor"}) as reply:
             response = StreamsResponse.decode(reply.read(_MOST_BYTES))
     except (VeenError, OSError, ValueError):
-        # Whether it answers is told at the top of the page.
+        # Whether it answers is shown at the top of the page.
         return None
     return {
         stream.name: max((label.last_stream_seq for label in stream.labels), default=0)
@@ -74,26 +80,18 @@ def _credentials(
 ) -> Credentials:
     if hub.principal is None:
         return Anonymous()
-    # Read, and no more: who opens a client directory holds its lock, which the recorder does.
+    # Only read: opening a client directory takes its lock, which the recorder holds.
     secrets = Secrets.decode(ClientDir(hub.client).sealed().open(None))
     return Principal(hub.principal, SigningKey(secrets.client.seed), clock, random)
 
 
-PAGE: Final = 50
-_BACK: Final = 12
-"""A rate is taken over so many checkpoints: over one it would jump."""
-_NEWEST: Final = 500
-"""So many of the last checkpoints are looked at; an anchor is seldom further back."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageStreamRow:
-    """``head`` is the last event that is known of, ``unsigned`` how many no checkpoint covers.
+    """A stream. ``head`` is its last known event, ``unsigned`` the number without a checkpoint.
 
-    ``per_minute`` is between checkpoints; None before there are two. ``behind`` are events that
-    queries do not see yet, ``unread`` messages in the index that are no events to a query; both are
-    None where the stream is not indexed. ``checkpoint`` is the last one that covers the stream;
-    None before there is one.
+    ``per_minute`` is between checkpoints; None before there are two. ``behind`` are events that are
+    not indexed yet, ``unread`` indexed messages that are no events; both are None if the stream is
+    not indexed. ``checkpoint`` is the last that covers the stream, if there is one.
     """
 
     name: str
@@ -107,8 +105,8 @@ class PageStreamRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageStreams:
-    """``asked_sec`` is since the hub told the heads; None where nobody has asked it. ``unread`` are
-    messages of all indexed streams, imported ones included. ``made`` are the runs that made the
+    """The streams. ``asked_sec`` is the age of the heads; None if the hub was not asked. ``unread``
+    are messages of all indexed streams, including imported ones. ``made`` are the artefacts of the
     checkpoints, by checkpoint_id in hex."""
 
     rows: tuple[PageStreamRow, ...]
@@ -123,7 +121,7 @@ class PageStreams:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPair:
-    """The last checkpoint, and one before it to compare with. ``names`` are the newest of
+    """The last checkpoint, and an earlier one to compare with. ``names`` are the newest of
     ``total``, in order of time."""
 
     last: RecorderCheckpoint | None
@@ -132,13 +130,13 @@ class CheckpointPair:
     total: int = 0
 
     def covering(self, name: str) -> RecorderCheckpointName | None:
-        """The last one that speaks of a stream."""
+        """The last checkpoint that includes a stream."""
         known = (item for item in (self.last, self.earlier) if item and item.end(name))
         return next((RecorderCheckpointName.of(item) for item in known), None)
 
 
 def stored(services: RecorderServices) -> CheckpointPair:
-    """Names sort by time, and those of the newest alone are read."""
+    """The newest stored checkpoints; names sort by time, and only the newest are read."""
     with reading("the checkpoints"):
         checkpoint_store, home = services.checkpoint_store(), services.home
         stored, unstored = files(home.checkpoints), files(home.unstored)
@@ -162,7 +160,7 @@ def streams(
     live: Mapping[str, int] | None = None,
     after: str = "",
 ) -> PageStreams:
-    """``live`` is what the hub tells at this moment, where it can be asked."""
+    """The streams of the zone; ``live`` are the current heads, if the hub can be asked."""
     with reading("the index"):
         home = IndexHome(place.recorder.index)
         index = status(home, now) if home.exists() else None
@@ -185,7 +183,7 @@ def streams(
 
 
 def _lags(index: IndexStatus | None) -> Mapping[str, StreamLag]:
-    """Of the zone's own hub; what was imported is told by the bridge."""
+    """Index lags by stream of the zone's own hub; imported streams are in the bridge's section."""
     own = index.streams if index else ()
     return {item.stream: item for item in own if index and item.hub_id == index.hub_id}
 
@@ -217,14 +215,9 @@ def _seq(checkpoint: RecorderCheckpoint | None, name: str) -> int:
     return end.last_seq if end else 0
 
 
-_LARGEST_LEDGER: Final = 1 << 20
-"""Beyond it a page would wait: an anchor is proven by reading all of its ledger."""
-_TASKS: Final = 10
-
-
 @dataclass(frozen=True, slots=True)
 class CheckpointVerdict:
-    """``holds`` is None where nothing was checked."""
+    """The verification of a checkpoint; ``holds`` is None if it was not verified."""
 
     holds: bool | None
     detail: str
@@ -232,8 +225,8 @@ class CheckpointVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anchors:
-    """``waiting`` are the checkpoints after the last anchored one, of as many as were looked at;
-    ``has_more`` says that none of those has an anchor, and older ones may."""
+    """``waiting`` are the checkpoints after the last anchored one, among those searched;
+    ``has_more`` means that none of those has an anchor, and older ones may."""
 
     last: RecorderCheckpointName | None
     waiting: int
@@ -246,8 +239,8 @@ class Anchors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoints:
-    """``anchors`` is None where the settings want none. ``made`` is what a run has kept of the last
-    checkpoint; None where it was made by hand."""
+    """``anchors`` is None if anchoring is not configured. ``made`` is the artefact of the last
+    checkpoint; None if it was made by hand."""
 
     checkpoint_id: str | None
     created_at: int | None
@@ -258,7 +251,7 @@ class Checkpoints:
 
 
 def recorder_services(place: ZonePlace, random: Callable[[int], bytes]) -> RecorderServices:
-    """What lies in the zone's own folders is enough; object storage is not asked."""
+    """The recorder's services with local directories only; object storage is not used."""
     return RecorderServices(place.recorder, None, random)
 
 
@@ -312,7 +305,7 @@ def _made(place: ZonePlace, kind: str, ids: Sequence[str], may_read: MayRead) ->
 
 
 def _last_error(home: CheckpointDirectory) -> str | None:
-    """Of the newest anchors that are still to be made."""
+    """The last error of the newest pending anchors."""
     for file in reversed(files(home.tasks)[-_TASKS:]):
         try:
             task = AnchorTask.decode((home.tasks / file).read_bytes())

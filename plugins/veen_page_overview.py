@@ -1,4 +1,4 @@
-"""All that the first page shows, put together; a part that cannot be told does not hide others."""
+"""The first page: all its sections, each of which may fail without hiding the others."""
 
 from __future__ import annotations
 
@@ -41,17 +41,21 @@ from veen.system.zone_parts import FILE, ZonePart, decode
 from zone.artefacts import Artefact
 from zone.config import ZoneConfig
 
+T = TypeVar("T")
+LISTS = ("audit", "checkpoint", "anchor", "export", "import")
+"""The lists whose first entries are on the first page."""
+
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """``wrong`` are those that do not work now, ``restarted`` those that do again."""
+    """Parts of the zone: ``wrong`` do not work now, ``restarted`` work again."""
 
     wrong: tuple[ZonePart, ...]
     restarted: tuple[ZonePart, ...]
 
 
 def parts(place: ZonePlace) -> Parts | None:
-    """None in a zone that no supervisor runs, as in containers: there others restart them."""
+    """The supervised parts; None without a supervisor, as in containers."""
     file = place.folder / FILE
     with reading("the state of the supervisor"):
         if not file.exists():
@@ -63,12 +67,9 @@ def parts(place: ZonePlace) -> Parts | None:
     )
 
 
-T = TypeVar("T")
-
-
 @dataclass(frozen=True, slots=True)
 class PagePart(Generic[T]):
-    """What is known, or why nothing is."""
+    """A section: its content, or the reason why it has none."""
 
     known: T | None
     trouble: str = ""
@@ -76,7 +77,7 @@ class PagePart(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class QuarantineState:
-    """What lies in quarantine, and what the runs have kept of it."""
+    """The quarantine, and the artefacts of its carriers."""
 
     quarantine: Quarantine
     made: Mapping[str, Artefact]
@@ -90,7 +91,7 @@ class ReconcileState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """``hub_answers`` says whether heads are those of now; a hub that is down told them before."""
+    """The content of the page; ``hub_answers`` is whether the heads are current."""
 
     zone: ZoneConfig
     services: tuple[ServiceState, ...]
@@ -105,10 +106,6 @@ class Overview:
     held: PagePart[QuarantineState | None]
     reconciled: PagePart[ReconcileState | None]
     made: Mapping[str, PagePart[ArtefactPage]]
-
-
-LISTS = ("audit", "checkpoint", "anchor", "export", "import")
-"""The lists whose beginning stands on the first page."""
 
 
 def overview(
@@ -126,7 +123,7 @@ def overview(
     ends = part.known or CheckpointPair(None, None)
     asked = PendingRequest(lambda: heads(place))
     ready = services(addresses(place), look)
-    # One look says whether it answers: what it told another thread a moment before is old.
+    # A single probe decides whether it answers: an earlier answer to another thread is outdated.
     hub_answers = ready[0].is_up
     live = asked.answer() if hub_answers else None
     return Overview(

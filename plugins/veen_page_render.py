@@ -1,4 +1,4 @@
-"""From values to HTML: every value is escaped, and one that is missing is an error."""
+"""Rendering of templates to HTML: every value is escaped, and an undefined value is an error."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TITLES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class PageFrame:
-    """``root`` is the path below which Airflow stands."""
+    """What a page is rendered with; ``root`` is the path of Airflow's base URL."""
 
     root: str
     now: int

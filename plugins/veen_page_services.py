@@ -1,7 +1,4 @@
-"""Whether the services of a zone answer, asked side by side and never for long.
-
-The zone that this Airflow runs for, as its page reads it.
-"""
+"""The zone of this Airflow, and the health of its services, probed in parallel with a timeout."""
 
 from __future__ import annotations
 
@@ -23,18 +20,26 @@ from veen.errors import VeenError
 from zone import config as zones
 from zone.config import ZoneConfig
 
+T = TypeVar("T")
+TIMEOUT_SEC: Final = 0.8
+"""The timeout of a connection, and of each read."""
+_MOST_SEC: Final = 1.0
+_MOST_BYTES: Final = 4096
+_MOST_TEXT: Final = 300
+_MOST_WARNINGS: Final = 5
+
 
 class NoZone(VeenError):
-    """The environment does not say which zone this is."""
+    """The environment names no zone."""
 
 
 class Unreadable(VeenError):
-    """A part of the page of which nothing can be told, and why."""
+    """A section of the page that is not available, and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class ZonePlace:
-    """``bridge`` is None in a zone that is alone."""
+    """The settings of the zone; ``bridge`` is None in a zone without a bridge."""
 
     zone: ZoneConfig
     recorder: recorder_settings.RecorderSettings
@@ -45,14 +50,14 @@ class ZonePlace:
         return self.zone.folder
 
     def airlock(self) -> Airlock | None:
-        """Where carriers come in; None where none do, or none came yet."""
+        """The airlock; None if the zone does not import, or has not yet."""
         importing = self.bridge.importing if self.bridge else None
         result = Airlock(importing.state) if importing else None
         return result if result and result.ledger.exists() else None
 
 
 def opened(environ: Mapping[str, str]) -> ZonePlace:
-    """Read anew for every request: small files, and nothing is kept that could be old."""
+    """Read the settings for every request: the files are small, and a cache could be outdated."""
     file = environ.get(zones.VARIABLE)
     if not file:
         raise NoZone(f"{zones.VARIABLE} is not set: name the veen.toml of this zone in it")
@@ -63,25 +68,17 @@ def opened(environ: Mapping[str, str]) -> ZonePlace:
 
 @contextlib.contextmanager
 def reading(what: str) -> Iterator[None]:
-    """What cannot be read is told in its own part of the page, and the others are shown."""
+    """Translate errors of reading into an error of this section; the others are shown."""
     try:
         yield
     except OSError as error:
         raise Unreadable(f"{what} cannot be read: {error}") from error
 
 
-T = TypeVar("T")
-TIMEOUT_SEC: Final = 0.8
-"""For a connection and for each part of an answer."""
-_MOST_SEC: Final = 1.0
-_MOST_BYTES: Final = 4096
-_MOST_TEXT: Final = 300
-_MOST_WARNINGS: Final = 5
-
-
 @dataclass(frozen=True, slots=True)
 class ServiceState:
-    """``told`` is for people: what it says, or how it is silent; ``warnings`` what comes soon."""
+    """The health of a service. ``detail`` is for people: its answer, or why there is none;
+    ``warnings`` are what it warns of."""
 
     name: str
     url: str
@@ -115,7 +112,7 @@ def addresses(place: ZonePlace) -> tuple[Address, ...]:
 
 
 def services(asked: tuple[Address, ...], look: Look) -> tuple[ServiceState, ...]:
-    """One that is silent for too long is not waited for."""
+    """Probe services in parallel, each with a timeout."""
     pool = ThreadPoolExecutor(max_workers=len(asked))
     futures = [pool.submit(look, address) for address in asked]
     wait(futures, timeout=_MOST_SEC)
@@ -127,7 +124,7 @@ def services(asked: tuple[Address, ...], look: Look) -> tuple[ServiceState, ...]
 
 
 class PendingRequest(Generic[T]):
-    """A question that is under way beside others; no answer in time is None."""
+    """A probe in a thread; None if it has no answer in time."""
 
     def __init__(self, question: Callable[[], T | None]) -> None:
         self._pool = ThreadPoolExecutor(max_workers=1)
@@ -140,7 +137,7 @@ class PendingRequest(Generic[T]):
 
 
 def look(address: Address) -> ServiceState:
-    """Ask a service whether it is ready; its words are shown, never believed."""
+    """Probe the readiness of a service; its text is shown, and not trusted."""
     try:
         with ask(address, "/readyz", {"Accept": "application/json"}) as reply:
             warnings = _warnings(reply.read1(_MOST_BYTES))
@@ -153,8 +150,7 @@ def look(address: Address) -> ServiceState:
 
 
 def ask(address: Address, path: str, headers: Mapping[str, str]) -> Any:
-    """The answer to one question, to be closed; nothing stands between, whatever the environment
-    says."""
+    """The response to a request, to be closed; proxies of the environment are not used."""
     handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({}), _NoRedirect()]
     if address.url.startswith("https:"):
         handlers.append(urllib.request.HTTPSHandler(context=_tls(address.ca)))
@@ -165,7 +161,7 @@ def ask(address: Address, path: str, headers: Mapping[str, str]) -> Any:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """What was signed for a service of the zone goes nowhere else."""
+    """Treats a redirect as an error: signed headers are sent to the service only."""
 
     def redirect_request(self, *_given: Any) -> None:
         return None
@@ -176,7 +172,7 @@ def _down(address: Address, why: str) -> ServiceState:
 
 
 def _message(body: bytes) -> str:
-    """What a refusal says; hub and recorder service have two forms of it."""
+    """The message of an error response, of the hub's or of the recorder service's form."""
     try:
         document = json.loads(body)
     except ValueError:
@@ -190,7 +186,7 @@ def _message(body: bytes) -> str:
 
 
 def _warnings(body: bytes) -> tuple[str, ...]:
-    """What a service that is ready warns of; an answer that cannot be read warns of nothing."""
+    """The warnings of a ready service; none if the answer cannot be read."""
     try:
         document = json.loads(body)
     except ValueError:
@@ -206,7 +202,7 @@ def _is(value: object) -> bool:
 
 
 def _tls(ca: Path | None) -> ssl.SSLContext:
-    """The name in a certificate is that of the outside; here the service is asked beside us."""
+    """A TLS context without host name check: the certificate has the external name."""
     result = ssl.create_default_context(cafile=ca)
     result.check_hostname = False
     return result

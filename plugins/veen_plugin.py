@@ -1,6 +1,7 @@
-"""The plugin: a page in Airflow's navigation, and links from tasks to what they made.
+"""The Airflow plugin: a page in the navigation, and links from tasks to their artefacts.
 
-Every process of Airflow loads it, so it imports little; the page comes with its first request.
+Every process of Airflow loads it, so that it imports little; the page is imported by its first
+request.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ ROUTE: Final = "recorder-bridge"
 _ROOT: Final = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
 _OURS: Final = "veen_"
 _OF_RUN: Final = 100
-"""Among so many of a kind before the end of a run, what it made is looked for."""
+"""How many artefacts of a kind before the end of a run are searched for its own."""
 
 Message = MutableMapping[str, Any]
 
 
 class LazyPage:
-    """The page's application, made when it is first asked for."""
+    """The page's application, created by the first request."""
 
     def __init__(self) -> None:
         self._app: Any = None
@@ -49,7 +50,7 @@ class LazyPage:
 
 
 class RunArtefactLink(BaseOperatorLink):
-    """From any task of a run to what that run made; only those that made something show it."""
+    """A link from a task to an artefact of its run; empty if there is none."""
 
     kinds: ClassVar[tuple[str, ...]] = ()
     anchor: ClassVar[str] = ""
@@ -69,7 +70,7 @@ class RunArtefactLink(BaseOperatorLink):
         return True
 
     def chosen(self, made: list[Artefact], seen: list[Artefact]) -> list[Artefact]:
-        """A run that has made nothing leads to what it has looked at again."""
+        """The artefact of the run, else one that it reported again."""
         return made or [artefact for artefact in seen if self.shows(artefact)]
 
 
@@ -79,7 +80,7 @@ class BundleLink(RunArtefactLink):
 
 
 class ReceiptLink(RunArtefactLink):
-    """Of an import that went in: only then is there a receipt."""
+    """A link to the receipt of a completed import."""
 
     name = "Receipt"
     kinds = ("import",)
@@ -89,7 +90,7 @@ class ReceiptLink(RunArtefactLink):
         return artefact.state == "imported"
 
     def chosen(self, made: list[Artefact], seen: list[Artefact]) -> list[Artefact]:
-        """A bundle that waited before is another run's, and went in with this one."""
+        """An imported bundle; one that was held is an artefact of an earlier run."""
         return [*made, *(artefact for artefact in seen if self.shows(artefact))]
 
 
@@ -120,7 +121,7 @@ class VeenPlugin(AirflowPlugin):
 
 
 def _made(dag_id: str, run_id: str, kinds: Sequence[str]) -> tuple[list[Artefact], list[Artefact]]:
-    """What a run made, and what it has looked at again."""
+    """The artefacts of a run, and those that it reported again."""
     from zone.artefacts import newest  # noqa: PLC0415 - only when a task is looked at
     from zone.config import VARIABLE  # noqa: PLC0415
 
@@ -137,7 +138,7 @@ def _made(dag_id: str, run_id: str, kinds: Sequence[str]) -> tuple[list[Artefact
 
 
 def _ended_ms(dag_id: str, run_id: str) -> int:
-    """When the run ended; now, while it goes on."""
+    """The end of the run; the current time while it is running."""
     from airflow.models.dagrun import DagRun  # noqa: PLC0415 - the database is the api-server's
     from airflow.utils.session import create_session  # noqa: PLC0415
     from sqlalchemy import select  # noqa: PLC0415

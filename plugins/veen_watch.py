@@ -1,8 +1,8 @@
-"""What the triggerer watches for a zone: so many new events, and carriers that came with a medium.
+"""Triggers for the triggerer of a zone: a number of new events, and carriers on a medium.
 
-A look costs no task and no process. What was seen is forgotten when the triggerer ends: carriers
-that lie there are told of once more, and the DAGs do nothing twice; events are counted anew, so
-that a checkpoint by volume can be late by as many as were counted, and comes by time instead.
+A poll needs no task and no process. State is lost when the triggerer ends: carriers are reported
+once more, and the DAGs are idempotent; events are counted from 0, so that a checkpoint by volume
+can be late by as many as were counted, and is then made by time.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _LOG = logging.getLogger(__name__)
 
 
 class _ZoneTrigger(BaseEventTrigger):
-    """``zone_file`` is read at each look, so that a change of it counts at once.
+    """A polling trigger. ``zone_file`` is read at each poll, so that a change applies at once.
 
-    While it cannot be read, it counts as it was.
+    While it cannot be read, its last content applies.
     """
 
     def __init__(self, zone_file: str) -> None:
@@ -57,14 +57,14 @@ class _ZoneTrigger(BaseEventTrigger):
 
 
 class VolumeTrigger(_ZoneTrigger):
-    """Tells when the hub has taken ``checkpoint_events`` more since it was told last."""
+    """Fires when the hub has accepted ``checkpoint_events`` more events since it last fired."""
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         before: int | None = None
         while True:
             zone = self.zone()
             count = await asyncio.to_thread(taken, zone)
-            # A hub that was started again counts from nothing.
+            # A restarted hub counts from 0.
             if before is None or (count is not None and count < before):
                 before = count
             if count is not None and before is not None and is_due(count - before, zone):
@@ -74,7 +74,7 @@ class VolumeTrigger(_ZoneTrigger):
 
 
 class MediumTrigger(_ZoneTrigger):
-    """Tells when a carrier lies on the medium or in the inbox that did not lie there before."""
+    """Fires when there is a new carrier on the medium or in the inbox."""
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         before: frozenset[str] = frozenset()
@@ -100,7 +100,7 @@ def is_due(events: int, zone: Any) -> bool:
 
 
 def taken(zone: Any) -> int | None:
-    """How many messages the hub says it has taken; None while it does not tell."""
+    """The number of messages the hub has accepted; None while it does not answer."""
     from recorder.settings import load  # noqa: PLC0415 - Airflow loads this file in every process
 
     try:
@@ -119,7 +119,7 @@ def taken(zone: Any) -> int | None:
 
 
 def _metrics(url: str, ca: Path | None, who: Any) -> str:
-    """On its own host a hub tells everyone; elsewhere it tells who manages it."""
+    """The hub's metrics: open to everybody on its own host, else for those who manage it."""
     tls = None if ca is None else ssl.create_default_context(cafile=ca)
     try:
         return _got(url, {}, tls)
@@ -130,7 +130,7 @@ def _metrics(url: str, ca: Path | None, who: Any) -> str:
 
 
 def _got(url: str, headers: Mapping[str, str], tls: ssl.SSLContext | None) -> str:
-    """A hub redirects nobody; what was signed for it goes nowhere else."""
+    """Treats a redirect as an error: signed headers are sent to the hub only."""
     request = urllib.request.Request(url, headers=dict(headers))  # noqa: S310 - http or https
     opener = urllib.request.build_opener(_NoRedirect, urllib.request.HTTPSHandler(context=tls))
     with opener.open(request, timeout=_TIMEOUT_SEC) as reply:
@@ -152,7 +152,7 @@ def _signed(url: str, who: Any) -> dict[str, str]:
 
 @functools.cache
 def _key(client: Path, passphrase_file: Path | None) -> Any:
-    """It is only read: no lock is taken, so that tasks can use the identity meanwhile."""
+    """The identity, read without taking its lock, so that tasks can use it."""
     from veen.keystore.card import identity_of  # noqa: PLC0415
     from veen.keystore.directory import ClientDir  # noqa: PLC0415 - only a hub elsewhere asks
     from veen.keystore.sealed import Secrets  # noqa: PLC0415
@@ -166,7 +166,7 @@ def _key(client: Path, passphrase_file: Path | None) -> Any:
 
 
 def signed_carriers(zone: Any) -> frozenset[str]:
-    """What is signed is finished; a carrier that is still being written is not there yet."""
+    """The finished bags, which have a signature."""
     from bridge.settings import load  # noqa: PLC0415 - Airflow loads this file in every process
 
     importing = load(zone.file).importing
@@ -176,7 +176,7 @@ def signed_carriers(zone: Any) -> frozenset[str]:
 
 
 def _lying(files: Iterable[Path]) -> Iterator[str]:
-    """A medium may be taken away at any moment; what was on it is not there then."""
+    """A fingerprint of each file; a medium may be removed at any time."""
     try:
         paths = list(files)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What one run made, kept as a small file beside the zone, so that a page can list it."""
+"""Artefacts: what the runs of a zone's DAGs made, each described by a small file."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ _SHAPE: Final = dict.fromkeys(_TEXTS, str) | {"made_at": int, "summary": dict}
 _SHAPES: Final = (_SHAPE | {"path": str}, _SHAPE | {"path": type(None)})
 _SEEN: Final = {"dag_id": str, "run_id": str, "seen_at": int}
 _BEGUN: Final = ("signed", "pushed")
-"""States in which a thing begins; one that has come further does not go back to them."""
+"""Initial states; an artefact in a later state does not return to them."""
 OVER: Final = "over"
-"""The state of an alarm that nobody has to hear of any more."""
+"""The state of an alarm that is resolved."""
 _STANDING: Final = "standing"
 
 
 class BadArtefact(VeenError):
-    """A description of an artefact that is none, and where it stands."""
+    """A file that does not describe an artefact."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """A later run that has looked at the thing again; ``seen_at`` is in milliseconds."""
+    """A later run that reported the artefact again; ``seen_at`` is in milliseconds."""
 
     dag_id: str
     run_id: str
@@ -50,11 +50,12 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Artefact:
-    """``id`` is that of the thing itself, so that a second run tells of the same one.
+    """The description of what a run made. ``id`` is that of the thing itself, so that a second run
+    reports the same artefact.
 
-    ``made_at`` is in milliseconds; ``path`` is where the thing lies, if it is a file.
-    ``summary`` has ids and counts, never payloads. The run is the one that made it; ``seen`` is
-    the last other one that told of it.
+    ``made_at`` is in milliseconds; ``path`` is set if the artefact is a file. ``summary`` has ids
+    and counts, never payloads. The run is that which made it; ``seen`` is the last other run that
+    reported it.
     """
 
     kind: str
@@ -81,11 +82,13 @@ class Artefact:
 
     @property
     def name(self) -> str:
-        """Names sort by time; the last one of a page is where the next begins."""
+        """The file name without suffix, which sorts by time; the last of a page is the next
+        cursor.
+        """
         return f"{self.made_at:020d}-{self.id}"
 
-    def told_again(self, by: Artefact) -> Artefact:
-        """With what a later telling adds; who made it, and when, stays."""
+    def merged_with(self, by: Artefact) -> Artefact:
+        """The artefact updated by a later report; who made it, and when, does not change."""
         state = self.state if by.state in _BEGUN and self.state not in _BEGUN else by.state
         seen = Seen(dag_id=by.dag_id, run_id=by.run_id, seen_at=by.made_at)
         is_own = (by.dag_id, by.run_id) == (self.dag_id, self.run_id)
@@ -99,13 +102,13 @@ class Artefact:
 
 
 def write(zone_folder: Path, artefact: Artefact) -> Path:
-    """Keep what was made, whole or not at all. Of one id there is one file, which names the run
-    that made it; told again, it has the newer state and summary, and who told."""
+    """Write an artefact atomically. Each id has one file, which names the run that made it; a later
+    report updates its state, its summary and ``seen``."""
     folder = zone_folder / FOLDER / artefact.kind
     durable.make_directory(folder)
     with _locked(folder):
         known = _known(folder, artefact.id)
-        stored = artefact if known is None else decode(known).told_again(artefact)
+        stored = artefact if known is None else decode(known).merged_with(artefact)
         if stored.kind == "alarm" and stored.state != OVER:
             _mark(folder, stored)
         target, data = folder / f"{stored.name}.json", _encode(stored)
@@ -117,26 +120,26 @@ def write(zone_folder: Path, artefact: Artefact) -> Path:
 
 
 def standing(zone_folder: Path, limit: int) -> tuple[Artefact, ...]:
-    """The newest alarms that are not over; however many are, those are not read."""
+    """The newest unresolved alarms; resolved alarms are not read."""
     folder = zone_folder / FOLDER / "alarm"
     marks = folder / _STANDING
     names = os.listdir(marks) if marks.is_dir() else []  # noqa: PTH208 - names alone
-    files = [folder / f"{item}.json" for item in heapq.nlargest(limit, names)]
-    # A mark is there before its alarm, and after it: a write may have been cut off between them.
-    result = [decode(file) for file in files if file.exists()]
-    return tuple(item for item in result if item.state != OVER)
+    files = [folder / f"{name}.json" for name in heapq.nlargest(limit, names)]
+    # A mark is written before its alarm and removed after it: a write may be interrupted between.
+    alarms = [decode(file) for file in files if file.exists()]
+    return tuple(alarm for alarm in alarms if alarm.state != OVER)
 
 
 def newest(
     zone_folder: Path, kind: str, limit: int, before: str | None = None
 ) -> tuple[Artefact, ...]:
-    """The last ones, newest first; those that were made before the one called ``before``.
+    """The newest artefacts of a kind, newest first; with ``before``, those older than that name.
 
-    Names alone are listed; only what is returned is read.
+    Only names are listed; only what is returned is read.
     """
     folder = zone_folder / FOLDER / kind
     names = (name for name in _names(folder) if before is None or name < f"{before}.json")
-    return tuple(decode(folder / item) for item in heapq.nlargest(limit, names))
+    return tuple(decode(folder / name) for name in heapq.nlargest(limit, names))
 
 
 def decode(file: Path) -> Artefact:
@@ -170,8 +173,8 @@ def _encode(artefact: Artefact) -> bytes:
     return json.dumps(document, sort_keys=True, indent=1).encode() + b"\n"
 
 
-def _known(folder: Path, value: str) -> Path | None:
-    ending = f"-{value}.json"
+def _known(folder: Path, artefact_id: str) -> Path | None:
+    ending = f"-{artefact_id}.json"
     for name in _names(folder):
         if name.endswith(ending) and len(name) == 20 + len(ending):
             return folder / name
@@ -192,7 +195,7 @@ def _names(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Two runs that tell of one thing at once make one file."""
+    """Serialise runs that report the same artefact at the same time."""
     handle = os.open(folder / ".lock", os.O_WRONLY | os.O_CREAT, durable.FILE_MODE)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)

@@ -1,8 +1,6 @@
-"""When the DAGs of a zone run, and how they tell of what went wrong: [dags] of ``veen.toml``.
+"""The settings of a zone: one directory with one ``veen.toml``, including ``[dags]``.
 
-A zone: one folder with one ``veen.toml``, as those see it who run its parts together.
-
-It is read whenever Airflow parses a DAG, so it imports little.
+It is read whenever Airflow parses a DAG, so that it imports little.
 """
 
 from __future__ import annotations
@@ -40,17 +38,24 @@ _CRON: Final = re.compile(r"@(hourly|daily|weekly|monthly)|[0-9*,/-]+( [0-9A-Za-
 _YEAR_OF_MINUTES: Final = 527_040
 _DAY_OF_SECONDS: Final = 86_400
 _MANY: Final = 1_000_000_000
+VARIABLE: Final = config.VARIABLE
+FILE: Final = "veen.toml"
+ONLINE: Final = "online"
+OFFLINE: Final = "offline"
+ALONE: Final = "alone"
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_MOST_TASKS: Final = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DagSettings:
-    """A schedule is in cron's words; None is by hand alone.
+    """The ``[dags]`` table. A schedule is a cron expression; None is a manual start only.
 
-    ``medium`` is where carriers are written to, or looked for; with ``medium_is_mount`` nothing is
-    exported unless something is mounted there. ``poll_sec`` is how often a sensor looks.
+    ``medium`` is where carriers are written to, or expected; with ``medium_is_mount`` nothing is
+    exported unless something is mounted there. ``poll_sec`` is the interval of a sensor.
     ``alarm_after_min`` is how late an anchor may be, or how long an import waits for a carrier,
-    before someone is told. ``notify`` is "log" or the URL of a webhook. ``reconcile_on`` is "here"
-    or "spark".
+    before an alarm is raised. ``notify`` is "log" or the URL of a webhook. ``reconcile_on`` is
+    "here" or "spark".
     """
 
     checkpoint_minutes: int
@@ -99,31 +104,22 @@ def dag_settings(table: Table) -> DagSettings:
 
 
 def _schedule(table: Table, key: str, usual: str) -> str | None:
-    result = str(table.text(key, usual))
-    if result != _OFF and not _CRON.fullmatch(result):
-        table.refuse(key, result, "'off', '@daily' or five fields of cron are due")
-    return None if result == _OFF else result
+    schedule = str(table.text(key, usual))
+    if schedule != _OFF and not _CRON.fullmatch(schedule):
+        table.refuse(key, schedule, "'off', '@daily' or five fields of cron are due")
+    return None if schedule == _OFF else schedule
 
 
 def _notify(table: Table) -> str:
-    result = str(table.text("notify", LOG))
-    if result != LOG and not result.startswith(("http://", "https://")):
-        table.refuse("notify", result, "'log' or the URL of a webhook is due")
-    return result
-
-
-VARIABLE: Final = config.VARIABLE
-FILE: Final = "veen.toml"
-ONLINE: Final = "online"
-OFFLINE: Final = "offline"
-ALONE: Final = "alone"
-_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
-_MOST_TASKS: Final = 256
+    notify = str(table.text("notify", LOG))
+    if notify != LOG and not notify.startswith(("http://", "https://")):
+        table.refuse("notify", notify, "'log' or the URL of a webhook is due")
+    return notify
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageSettings:
-    """A store as the commands of ``veen archive`` take it; its secrets are in the environment."""
+    """The object store for ``veen archive``; its secrets are in the environment."""
 
     url: str
     endpoint: str | None
@@ -132,18 +128,18 @@ class StorageSettings:
     accept_overwriting_store: bool
 
     def options(self) -> tuple[str, ...]:
-        """The same on a command line."""
-        result = ["--store", self.url, "--region", self.region, "--addressing", self.addressing]
+        """The settings as command line options."""
+        argv = ["--store", self.url, "--region", self.region, "--addressing", self.addressing]
         if self.endpoint is not None:
-            result += ["--endpoint", self.endpoint]
+            argv += ["--endpoint", self.endpoint]
         if self.accept_overwriting_store:
-            result.append("--accept-overwriting-store")
-        return tuple(result)
+            argv.append("--accept-overwriting-store")
+        return tuple(argv)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkSettings:
-    """``conf`` goes to every job as it is, for a cluster that wants more than a master."""
+    """The Spark master; ``conf`` is passed to every job unchanged."""
 
     master: str
     conf: Mapping[str, str]
@@ -151,7 +147,7 @@ class SparkSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AirflowSettings:
-    """``parallelism`` is how many tasks run at once."""
+    """The address of Airflow's API server; ``parallelism`` is the number of concurrent tasks."""
 
     listen: str
     parallelism: int
@@ -163,9 +159,9 @@ class AirflowSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZoneConfig:
-    """``role`` says which way its bridge goes; a zone without a bridge is alone.
+    """A zone. ``role`` is the direction of its bridge; a zone without a bridge is ``alone``.
 
-    ``hub_data`` is the data directory of its hub, ``hub_id`` who that hub is.
+    ``hub_data`` is the data directory of its hub, ``hub_id`` the id of that hub.
     """
 
     name: str
@@ -192,14 +188,14 @@ class ZoneConfig:
 
 
 def load(path: Path) -> ZoneConfig:
-    """The zone of a ``veen.toml``; relative paths in it begin at its folder."""
+    """Read the zone of a ``veen.toml``; relative paths in it are relative to its directory."""
     return read_settings_file(
-        path, lambda item: parse(item, path.absolute()), "docs/veen.example.toml"
+        path, lambda document: parse(document, path.absolute()), "docs/veen.example.toml"
     )
 
 
 def parse(document: dict[str, Any], file: Path) -> ZoneConfig:
-    """``hub``, ``recorder`` and ``bridge`` are left to the loaders of those."""
+    """Decode a ``veen.toml``, except ``hub``, ``recorder`` and ``bridge``, which have loaders."""
     if not is_zone(document):
         raise BadSettings("this is no file of a zone: it has no [recorder], [storage] or [dags]")
     refuse_unknown(document)
@@ -218,10 +214,10 @@ def parse(document: dict[str, Any], file: Path) -> ZoneConfig:
 
 
 def _name(table: Table) -> str:
-    result = str(table.text("zone"))
-    if not _NAME.fullmatch(result):
-        table.refuse("zone", result, "up to 63 of a-z, 0-9, '.', '_' and '-' are due")
-    return result
+    name = str(table.text("zone"))
+    if not _NAME.fullmatch(name):
+        table.refuse("zone", name, "up to 63 of a-z, 0-9, '.', '_' and '-' are due")
+    return name
 
 
 def _role(document: dict[str, Any]) -> str:
@@ -251,12 +247,12 @@ def _spark(table: Table) -> SparkSettings:
 
 
 def _texts(table: Table) -> dict[str, str]:
-    result = {}
+    texts = {}
     for key in table.names():
         if not key.startswith("spark."):
             table.refuse(key, table.text(key), "a key of Spark's begins with spark.")
-        result[key] = str(table.text(key))
-    return result
+        texts[key] = str(table.text(key))
+    return texts
 
 
 def _airflow(table: Table) -> AirflowSettings:

@@ -1,6 +1,5 @@
-"""Where everything of a zone lies: one folder, with the one file that configures it.
-
-What the processes of a zone are told by their environment: Airflow, Spark, and the zone.
+"""The layout of a zone's directory, and the environment of its processes: Airflow, Spark, the
+zone.
 """
 
 from __future__ import annotations
@@ -21,10 +20,25 @@ from zone import config as zones
 from zone.config import VARIABLE, ZoneConfig
 from zone.postgres import Postgres
 
+DATABASE: Final = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
+USERS: Final = (
+    ("admin", "admin"),
+    ("operator", "op"),
+    ("viewer", "viewer"),
+    ("service", "veen_query"),
+    ("import", "veen_answers"),
+)
+"""The users of Airflow and their roles, as ``plugins/veen_auth.py`` knows them."""
+PROGRAMS: Final = ("service", "import")
+"""Accounts of the query service and the import task; people do not log in with them."""
+_EXPANDED: Final = "%$"
+_SHARE: Final = Path(veen.__file__).with_name("share")
+"""Where a wheel has Airflow's directories; in a checkout they are beside the packages."""
+
 
 @dataclass(frozen=True, slots=True)
 class ZoneHome:
-    """``run`` is about processes and goes with them; all else stays."""
+    """The directory of a zone. ``run`` is about its processes; everything else is persistent."""
 
     root: Path
 
@@ -38,12 +52,12 @@ class ZoneHome:
 
     @property
     def rest(self) -> Path:
-        """While this is there, the supervisor lets the hub rest."""
+        """While this file exists, the supervisor keeps the hub stopped."""
         return self.root / "hub.rest"
 
     @property
     def resting(self) -> Path:
-        """What the supervisor answers with, once the hub has ended."""
+        """The file by which the supervisor confirms that the hub is stopped."""
         return self.root / "hub.resting"
 
     @property
@@ -52,7 +66,7 @@ class ZoneHome:
 
     @property
     def handover(self) -> Path:
-        """What the other zone has to be given: public keys and names, no secret."""
+        """Files for the other zone: public keys and names, no secrets."""
         return self.root / "handover"
 
     @property
@@ -65,12 +79,12 @@ class ZoneHome:
 
     @property
     def token(self) -> Path:
-        """Of the one who may ask the query service."""
+        """The token of the analyst at the query service."""
         return self.secrets / "analyst.token"
 
     @property
     def passwords(self) -> Path:
-        """Of the users of Airflow, in the file that its SimpleAuthManager reads."""
+        """The passwords of Airflow's users, in the file that its SimpleAuthManager reads."""
         return self.secrets / "airflow-passwords.json"
 
     @property
@@ -105,58 +119,42 @@ class ZoneHome:
         return zones.load(self.file)
 
 
-DATABASE: Final = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
-USERS: Final = (
-    ("admin", "admin"),
-    ("operator", "op"),
-    ("viewer", "viewer"),
-    ("service", "veen_query"),
-    ("import", "veen_answers"),
-)
-"""The users of Airflow and their roles, as ``plugins/veen_auth.py`` knows them."""
-
-PROGRAMS: Final = ("service", "import")
-"""The query service and the import task; nobody logs in as them."""
-
-_EXPANDED: Final = "%$"
-_SHARE: Final = Path(veen.__file__).with_name("share")
-"""Where a wheel has the folders that Airflow reads; in a checkout they are beside the packages."""
-
-
-def refuse_place(home: ZoneHome) -> None:
-    """Airflow expands its home in its settings, and would look and write elsewhere."""
-    result = next((item for item in _EXPANDED if item in str(home.root)), None)
-    if result is not None:
+def verify_zone_path(home: ZoneHome) -> None:
+    """Refuse a path that Airflow would expand in its settings, and so read and write elsewhere."""
+    symbol = next((candidate for candidate in _EXPANDED if candidate in str(home.root)), None)
+    if symbol is not None:
         raise Refused(
             f"{home.root}: expected the path of a zone without '%' and '$', got one with "
-            f"{result!r}, which Airflow expands in its settings; give another --directory, or move "
+            f"{symbol!r}, which Airflow expands in its settings; give another --directory, or move "
             "the zone's folder"
         )
 
 
 def environment(home: ZoneHome, zone: ZoneConfig, ours: Mapping[str, str]) -> dict[str, str]:
-    """Our own with the zone's; what the caller says of Airflow holds, but for where that is."""
-    refuse_place(home)
-    result = _airflow(home, zone) | _spark(zone) | _database(home) | dict(ours) | _place(zone)
-    result[VARIABLE] = str(home.file)
-    result["AIRFLOW_HOME"] = str(home.airflow)
-    # A folder of the zone that is called like one of our packages is not that package.
-    result["PYTHONSAFEPATH"] = "1"
-    # A process that gives itself a title keeps its environment, by which a crash is cleaned up.
-    result["SPT_NOENV"] = "1"
+    """The environment of a zone's processes. The caller's variables override the zone's, except for
+    the address of Airflow.
+    """
+    verify_zone_path(home)
+    variables = _airflow(home, zone) | _spark(zone) | _database(home) | dict(ours) | _place(zone)
+    variables[VARIABLE] = str(home.file)
+    variables["AIRFLOW_HOME"] = str(home.airflow)
+    # A directory of the zone must not shadow one of our packages.
+    variables["PYTHONSAFEPATH"] = "1"
+    # A process that sets its title keeps its environment, which identifies it after a crash.
+    variables["SPT_NOENV"] = "1"
     programs = Path(sys.executable).parent
-    result["PATH"] = f"{programs}{os.pathsep}{ours.get('PATH', os.defpath)}"
-    return result
+    variables["PATH"] = f"{programs}{os.pathsep}{ours.get('PATH', os.defpath)}"
+    return variables
 
 
 def service_account(home: ZoneHome) -> dict[str, str]:
-    """By which the query service has Airflow run a query on Spark."""
+    """The account with which the query service starts a query on Spark."""
     passwords: dict[str, str] = json.loads(home.passwords.read_bytes())
     return {"VEEN_AIRFLOW_USER": "service", "VEEN_AIRFLOW_PASSWORD": passwords["service"]}
 
 
 def has_own_database(ours: Mapping[str, str]) -> bool:
-    """Whether PostgreSQL is embedded: nobody has named another one."""
+    """Whether PostgreSQL is embedded: the caller names no other database."""
     return DATABASE not in ours
 
 
@@ -184,7 +182,7 @@ def _airflow(home: ZoneHome, zone: ZoneConfig) -> dict[str, str]:
         "AIRFLOW__API__SECRET_KEY": keys["api"],
         "AIRFLOW__API_AUTH__JWT_SECRET": keys["jwt"],
         "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
-        # Our DAG files change with a new version; to read them all twice a minute costs a core.
+        # DAG files change with a new version only; parsing them twice a minute takes a core.
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "120",
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
         "AIRFLOW__LOGGING__COLORED_CONSOLE_LOG": "False",
@@ -197,7 +195,7 @@ def _folder(name: str) -> Path:
 
 
 def _place(zone: ZoneConfig) -> dict[str, str]:
-    """Where Airflow is, by the zone's file alone: two zones may be started from one shell."""
+    """The address of Airflow, from the zone's file only: a shell may start two zones."""
     host, _, port = zone.airflow.listen.rpartition(":")
     return {
         "AIRFLOW__API__HOST": host,
@@ -208,15 +206,15 @@ def _place(zone: ZoneConfig) -> dict[str, str]:
 
 
 def _spark(zone: ZoneConfig) -> dict[str, str]:
-    result = {
+    variables = {
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(
             {"conn_type": "spark", "host": zone.spark.master}, sort_keys=True
         ),
         "PYSPARK_PYTHON": sys.executable,
     }
     if zone.spark.master.startswith("local"):
-        result["SPARK_LOCAL_IP"] = "127.0.0.1"
-    return result
+        variables["SPARK_LOCAL_IP"] = "127.0.0.1"
+    return variables
 
 
 def _base64(digits: str) -> str:

@@ -1,4 +1,4 @@
-"""What an offline zone imports, taken up by the index of its recorder without being asked."""
+"""Index of what an offline zone imports, without an operator configuring each stream."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from veen.system.config import is_zone
 def take_up(config: Path) -> None:
     """Have the index of an offline zone follow every import stream of its bridge.
 
-    The pinned hubs are those of the zone's trust store as it stands; whoever follows the index
-    rereads both. Nothing is done for settings that are not a zone's, for a zone that imports
-    nothing, and for one whose recorder has no reader_keys to open imports with.
+    The pinned hubs are those of the zone's current trust store; the process that follows the index
+    rereads both. Nothing is done for settings other than a zone's, for a zone that imports nothing,
+    and for a zone whose recorder has no reader_keys to open imports with.
     """
     if not _imports(config):
         return
@@ -35,7 +35,7 @@ def take_up(config: Path) -> None:
 
 
 def _imports(config: Path) -> bool:
-    """Whether the file is a zone's with a bridge; what is wrong with it is said by its loader."""
+    """Whether the file is that of a zone with a bridge; errors in it are reported by its loader."""
     try:
         document = tomllib.loads(config.read_text())
     except (OSError, ValueError):

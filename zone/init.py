@@ -1,7 +1,4 @@
-"""The ``veen.toml`` of a new zone.
-
-A new zone: its identities, its hub's name, what each may write, and the one file of it all.
-"""
+"""Creation of a zone: its identities, its hub, its capabilities, and its ``veen.toml``."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ from veen.label import stream_id
 from veen.limits import Limits
 from veen.system import durable
 from zone.config import OFFLINE, ONLINE, StorageSettings
-from zone.directory import ZoneHome, refuse_place
+from zone.directory import ZoneHome, verify_zone_path
 from zone.people import (
     ANALYST,
     AUDITS,
@@ -44,16 +41,22 @@ from zone.people import (
 from zone.services import free_port
 
 _CROSSING: Final = ("record/", "export/", "bridge/")
-"""How the name of a stream begins that can cross to another zone (bridge/stream_map.py)."""
+"""Prefixes of streams that can cross to another zone (bridge/stream_map.py)."""
+STREAMS: Final = "streams.txt"
+"""The file of the handover with the streams that cross, a name on each line."""
+NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")
+_YEAR_SEC: Final = 31_536_000
+_READER_SEC: Final = 10 * _YEAR_SEC
+_USERS: Final = ("admin", "operator", "viewer", "service", "import")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZoneDraft:
-    """What a new zone is to be.
+    """The values of a new ``veen.toml``.
 
-    ``keys`` are the public keys of its people (an issuer's signs capabilities); ``sources`` are
-    the streams that cross, and ``source_hub`` the hub that they come from. People reach Airflow
-    and the query service at ``listen``; the hub is for the zone alone.
+    ``keys`` are the public keys of its people (the issuer's signs capabilities); ``sources`` are
+    the streams that cross, and ``source_hub`` the hub that they come from. Airflow and the query
+    service listen at ``listen``; the hub is local to the zone.
     """
 
     name: str
@@ -81,8 +84,8 @@ class Ports:
 
 
 def text(draft: ZoneDraft) -> str:
-    parts = [_top, _hub, _recorder, _query, _storage, _rest]
-    lines = [line for part in parts for line in part(draft)]
+    sections = [_top, _hub, _recorder, _query, _storage, _rest]
+    lines = [line for section in sections for line in section(draft)]
     if draft.role in (ONLINE, OFFLINE):
         lines += _bridge(draft)
     return "\n".join([*lines, ""])
@@ -110,7 +113,7 @@ def _hub(draft: ZoneDraft) -> Iterator[str]:
 
 
 def _message_bytes(stream: str) -> int:
-    """What a message of a recorder stream may have: its largest payload, and what is around it."""
+    """The message limit of a recorder stream: its largest payload and the overhead."""
     own = fnmatchcase(stream, "record/query/*") or stream == CHANGES
     return Limits().max_msg_bytes if own else DEFAULT_PAYLOAD_BYTES + AROUND_PAYLOAD_BYTES
 
@@ -183,7 +186,7 @@ def _bridge(draft: ZoneDraft) -> Iterator[str]:
     yield from _table("bridge.audit")
     yield from _pairs(_identity_table("audit") | _granted("audit") | {"reader": _card("reader")})
     if not is_online:
-        # Status, reconciliation and the repair of the ledger read what was imported.
+        # Status, reconciliation and rebuilding the ledger read the import streams.
         yield from _table("bridge.reader")
         yield from _pairs(_identity_table("reconciler"))
         yield from _table("bridge.import_recorder")
@@ -205,7 +208,7 @@ def _table(name: str) -> Iterator[str]:
 
 
 def _pairs(values: Mapping[str, str | int | bool | Sequence[str]]) -> Iterator[str]:
-    """Texts, numbers and lists of texts are written in TOML as in JSON."""
+    """Key and value lines; strings, numbers and lists of strings have the same form as in JSON."""
     for key, value in values.items():
         yield f"{key} = {json.dumps(value)}"
 
@@ -230,23 +233,15 @@ def _key(draft: ZoneDraft, name: str) -> str:
     return draft.keys[name].hex()
 
 
-STREAMS: Final = "streams.txt"
-"""In what is handed over: the streams that cross, a name a line."""
-
-NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")
-_YEAR_SEC: Final = 31_536_000
-_READER_SEC: Final = 10 * _YEAR_SEC
-_USERS: Final = ("admin", "operator", "viewer", "service", "import")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZoneRequest:
-    """``trust`` is what an online zone has handed over; only an offline one takes it.
+    """The options of ``veen zone init``. ``trust`` is the handover of an online zone, for an
+    offline zone only.
 
-    ``medium`` is where media are mounted; the zone has a folder for it otherwise. ``pace`` goes to
-    [dags], where nothing else is said. ``row_budget`` is what the index may read for a query before
-    Airflow has Spark answer it; the recorder's own otherwise. ``approvers`` must each sign for
-    every bundle that an offline zone imports.
+    ``medium`` is where media are mounted; by default a directory of the zone. ``pace`` is written
+    to [dags]. ``row_budget`` is how many rows the index may read for a query before Spark answers
+    it; by default the recorder's own. ``approvers`` must all sign for every bundle that an offline
+    zone imports.
     """
 
     name: str
@@ -264,9 +259,9 @@ class ZoneRequest:
 def init(
     home: ZoneHome, request: ZoneRequest, *, now: int, random: Callable[[int], bytes]
 ) -> HubIdentity:
-    """Make the zone, the file of it last: before that is there, no zone is."""
-    _refuse(home, request)
-    there = _taken(request.trust) if request.trust is not None else _Handed((), None)
+    """Create a zone. Its file is written last: without it the directory is no zone."""
+    _verify_request(home, request)
+    there = _read_handover(request.trust) if request.trust is not None else _Handover((), None)
     for folder in (home.root, home.root / "identities", home.capabilities, home.secrets):
         durable.make_directory(folder)
     if request.trust is not None:
@@ -305,15 +300,15 @@ def init(
 
 
 @dataclass(frozen=True, slots=True)
-class _Handed:
+class _Handover:
     sources: tuple[str, ...]
     hub_id: bytes | None
 
 
-def _refuse(home: ZoneHome, request: ZoneRequest) -> None:
+def _verify_request(home: ZoneHome, request: ZoneRequest) -> None:
     if not NAME.fullmatch(request.name):
         raise Refused(f"{request.name!r} names no zone: up to 40 of a-z, 0-9, '.' and '-' are due")
-    refuse_place(home)
+    verify_zone_path(home)
     if home.file.exists():
         raise Refused(f"{home.root} is a zone already; nothing was changed")
     if any(not path.is_dir() for path in home.root.rglob("*")):
@@ -329,13 +324,13 @@ def _refuse(home: ZoneHome, request: ZoneRequest) -> None:
         raise Refused("--approver names the same person twice; each must be another one")
 
 
-def _taken(folder: Path) -> _Handed:
-    """What the online zone says of itself; signatures are checked, names are only names."""
+def _read_handover(folder: Path) -> _Handover:
+    """Read the handover of the online zone; signatures are verified."""
     store = TrustStore.read(folder)
     if len(store.hubs) != 1 or not store.exporters:
         raise Refused(f"{folder} is to hold one hub and its exporter; see veen zone init --help")
     names = (folder / STREAMS).read_text().split()
-    return _Handed(tuple(names), next(iter(store.hubs)))
+    return _Handover(tuple(names), next(iter(store.hubs)))
 
 
 def _copy_trust(source: Path, target: Path) -> None:
@@ -346,10 +341,12 @@ def _copy_trust(source: Path, target: Path) -> None:
 
 
 def _make_identity(home: ZoneHome, name: str, now: int, random: Callable[[int], bytes]) -> bytes:
-    """The zone's reader has one key for as long as the zone is to last; the others a year's."""
+    """Create an identity. The zone's reader has a long-lived prekey, the others one for a year."""
     seconds = _READER_SEC if name == READER else PREKEY_SEC
-    made = home.identity(name).create(now=now, random=random, passphrase=None, prekey_sec=seconds)
-    return made.client_id
+    identity = home.identity(name).create(
+        now=now, random=random, passphrase=None, prekey_sec=seconds
+    )
+    return identity.client_id
 
 
 def _issue(
@@ -401,7 +398,7 @@ def _files(home: ZoneHome) -> StorageSettings:
 
 
 def _free_ports(count: int) -> list[int]:
-    result: set[int] = set()
-    while len(result) < count:
-        result.add(free_port())
-    return list(result)
+    ports: set[int] = set()
+    while len(ports) < count:
+        ports.add(free_port())
+    return list(ports)

@@ -1,4 +1,4 @@
-"""The logs of a zone's processes, kept to a size by whoever started them."""
+"""Rotation of the logs of a zone's processes by the supervisor, within size limits."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from veen.system.log_file import (
 )
 
 MAX_BYTES: Final = DEFAULT_MAX_BYTES + DEFAULT_MAX_BYTES // 4
-"""Above the size at which a hub rotates its own log, which loses nothing at all."""
+"""Above the size at which a hub rotates its own log, which loses nothing."""
 
 RUNS_MAX_BYTES: Final = 1 << 30
-"""How much the logs of Airflow's task runs may take together."""
+"""The total size limit of the logs of Airflow's task runs."""
 
 _RUNS_LOW_BYTES: Final = RUNS_MAX_BYTES // 10 * 9
 _LAST_LINES: Final = 3
@@ -76,7 +76,7 @@ def bound(folder: Path, max_bytes: int = RUNS_MAX_BYTES, low_bytes: int = _RUNS_
 
 
 def last_words(path: Path) -> str:
-    """What a process said last."""
+    """The last lines of a log."""
     try:
         return " | ".join(last_lines(path, _LAST_LINES)) or "it said nothing"
     except OSError as error:
@@ -84,7 +84,7 @@ def last_words(path: Path) -> str:
 
 
 def _files(folder: Path) -> Iterator[tuple[float, int, str]]:
-    """Time of the last change, size and path of every file; links are let be."""
+    """Modification time, size and path of every regular file; links are skipped."""
     for place, _, names in os.walk(folder):
         for name in names:
             path = os.path.join(place, name)  # noqa: PTH118 - there may be very many
@@ -102,9 +102,9 @@ def _drop(path: Path, size: int, error: OSError) -> bool:
 
 
 def _move(file: BinaryIO, path: Path, backups: int) -> None:
-    """What a failed copy leaves does not count as a rotated log."""
+    """Move the content to a rotated log; a failed copy is removed."""
     status = os.fstat(file.fileno())
-    # Only whole blocks can be cut off, and never all of a file.
+    # Only whole blocks can be removed, and not the entire file.
     whole = (status.st_size - 1) // status.st_blksize * status.st_blksize
     temporary = path.with_name(f".{path.name}.new")
     try:
@@ -121,6 +121,6 @@ def _move(file: BinaryIO, path: Path, backups: int) -> None:
 
 
 def _cut_off(fd: int, size: int) -> bool:
-    """Take the first ``size`` bytes out of a file, at once; whether its file system can do that."""
+    """Remove the first ``size`` bytes of a file atomically; whether the file system supports it."""
     offset, length = ctypes.c_longlong(0), ctypes.c_longlong(size)
     return bool(_LIBC.fallocate(fd, _COLLAPSE_RANGE, offset, length) == 0)

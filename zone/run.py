@@ -1,9 +1,7 @@
-"""Bring a zone up, and down: the supervisor of it started, watched and stopped.
+"""Starting and stopping of a zone through its supervisor, and of the hub of a running zone.
 
-The hub of a running zone, stopped and started by hand: its supervisor is asked to do it.
-
-A supervisor does not let its hub stay down, so ``veen hub stop`` alone would not last. While the
-file ``hub.rest`` is there the hub rests, and ``hub.resting`` says that it does.
+A supervisor restarts its hub, so that ``veen hub stop`` alone would not last. While the file
+``hub.rest`` exists the hub stays stopped, which the supervisor confirms with ``hub.resting``.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from veen.system.signals import interruptible_sleep, signals_blocked
 from zone import state as states
 from zone.config import FILE
 from zone.config import load as load_zone
-from zone.directory import ZoneHome, refuse_place
+from zone.directory import ZoneHome, verify_zone_path
 from zone.postgres import Postgres
 from zone.state import ZoneStage, ZoneState
 from zone.supervisor import CONFIRMED
@@ -38,24 +36,26 @@ _STOP_SEC: Final = 120.0
 _LOOK_SEC: Final = 0.2
 _GRACE_SEC: Final = 20.0
 _NEWS_SEC: Final = 10.0
+_WAIT_SEC: Final = 60.0
+_REST_POLL_SEC: Final = 0.1
 
 
 class Lead:
-    """Whoever brings a zone up. If it goes before ``confirm``, the zone goes too."""
+    """The process that starts a zone. If it ends before ``confirm``, the zone is stopped."""
 
     def __init__(self, home: ZoneHome) -> None:
-        refuse_place(home)
-        _refuse_taken_ports(home)
+        verify_zone_path(home)
+        _verify_ports_free(home)
         _sweep(home)
         self.home = home
         durable.make_directory(home.run)
         durable.make_directory(home.logs)
         states.write(home, ZoneState(ZoneStage.STARTING))
         reading, self._writing = os.pipe()
-        words = ["--directory", str(home.root), "--watch-fd", str(reading)]
+        argv = ["--directory", str(home.root), "--watch-fd", str(reading)]
         with (home.logs / "supervisor.log").open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own program
-                [sys.executable, "-P", "-m", "zone.supervisor", *words],
+                [sys.executable, "-P", "-m", "zone.supervisor", *argv],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -65,7 +65,7 @@ class Lead:
         os.close(reading)
 
     def await_up(self, tell: Callable[[str], None]) -> None:
-        """Tell what happens until all runs, and that it goes on when nothing else happens."""
+        """Wait until the zone is up, reporting each step, and regularly if there is none."""
         detail, said = 0, time.monotonic()
         while True:
             state = states.read(self.home)
@@ -87,7 +87,7 @@ class Lead:
             interruptible_sleep(_LOOK_SEC)
 
     def confirm(self) -> None:
-        """Let it stay."""
+        """Let the zone outlive this process."""
         os.write(self._writing, CONFIRMED)
         os.close(self._writing)
 
@@ -96,14 +96,14 @@ class Lead:
             self._process.send_signal(signal.SIGTERM)
 
     def await_stop(self) -> None:
-        """On return nothing of it runs."""
+        """Wait until the zone is stopped."""
         self._process.wait()
         os.close(self._writing)
 
 
 @contextmanager
 def leading(homes: Sequence[ZoneHome], tell: Callable[[str], None]) -> Iterator[None]:
-    """Zones that are up in the block, and go at its end, however that comes."""
+    """Zones that are up within the block, and are stopped at its end in any case."""
     with ExitStack() as stack:
         _brought_up(homes, tell, stack)
         for home in homes:
@@ -113,10 +113,10 @@ def leading(homes: Sequence[ZoneHome], tell: Callable[[str], None]) -> Iterator[
 
 
 def start(homes: Sequence[ZoneHome], tell: Callable[[str], None]) -> None:
-    """Bring zones up together, and let them stay; all of them or none.
+    """Start zones together, and leave them running; all of them or none.
 
-    A zone is up once its hub is, and stays so while other parts are still failing: what is recorded
-    must not wait for Airflow. ``State.trouble`` names them.
+    A zone is up once its hub is, even while other parts are failing: recording must not wait for
+    Airflow. ``ZoneState.trouble`` lists the failing parts.
     """
     with ExitStack() as stack:
         leads = _brought_up(homes, tell, stack)
@@ -131,7 +131,7 @@ def _brought_up(
     leads: list[Lead] = []
     stack.callback(_stop_all, leads, tell)
     for home in homes:
-        # One by one and undisturbed, so that those which began are known when one does not.
+        # With signals blocked, so that every lead that was started is known if the next fails.
         with signals_blocked():
             leads += [Lead(home)]
     for lead in leads:
@@ -140,7 +140,7 @@ def _brought_up(
 
 
 def _stop_all(leads: Sequence[Lead], tell: Callable[[str], None]) -> None:
-    """Together: each takes a while."""
+    """Stop zones in parallel, since each takes a while."""
     for lead in leads:
         lead.ask_to_stop()
     for lead in leads:
@@ -149,7 +149,7 @@ def _stop_all(leads: Sequence[Lead], tell: Callable[[str], None]) -> None:
 
 
 def stop(home: ZoneHome) -> bool:
-    """Stop whatever of the zone runs, also what a crash has left; whether there was any."""
+    """Stop the zone, including what a crash has left; return whether anything was running."""
     state = states.read(home)
     supervisor = state.supervisor
     if supervisor is not None and supervisor.is_alive() and states.is_held(home):
@@ -162,9 +162,10 @@ def stop(home: ZoneHome) -> bool:
 
 
 def _sweep(home: ZoneHome) -> bool:
-    """End what a killed supervisor has left behind; whether there was any.
+    """End processes that a killed supervisor has left behind; return whether there were any.
 
-    Nothing is signalled but what is known by boot, number and start time, or by its run's mark.
+    Only processes identified by boot, pid and start time, or by the mark of their run, are
+    signalled.
     """
     if states.is_held(home):
         raise Refused(f"{home.root} is up already; see veen zone status")
@@ -179,7 +180,7 @@ def _sweep(home: ZoneHome) -> bool:
     return bool(left)
 
 
-def _refuse_taken_ports(home: ZoneHome) -> None:
+def _verify_ports_free(home: ZoneHome) -> None:
     if states.is_held(home):
         raise Refused(f"{home.root} is up already; see veen zone status")
     zone = home.zone()
@@ -201,12 +202,8 @@ def _refuse_taken_ports(home: ZoneHome) -> None:
                 ) from error
 
 
-_WAIT_SEC: Final = 60.0
-_REST_POLL_SEC: Final = 0.1
-
-
 def supervised(data_dir: Path) -> ZoneHome | None:
-    """The zone whose supervisor runs the hub of this directory; None where none does."""
+    """The zone whose supervisor runs the hub of this directory, if there is one."""
     home = ZoneHome(data_dir.parent)
     if not (home.root / FILE).exists():
         return None
@@ -219,9 +216,9 @@ def supervised(data_dir: Path) -> ZoneHome | None:
 
 
 def rest(home: ZoneHome) -> None:
-    """Have the supervisor stop the hub, and leave it stopped until ``wake``."""
+    """Ask the supervisor to stop the hub, and to leave it stopped until ``wake``."""
     durable.write(home.rest, b"")
-    if not _comes(home.resting, is_there=True):
+    if not _wait_for_file(home.resting, is_there=True):
         home.rest.unlink(missing_ok=True)
         raise Refused(
             f"the supervisor of {home.root} did not stop its hub within {_WAIT_SEC:.0f} s; "
@@ -230,16 +227,16 @@ def rest(home: ZoneHome) -> None:
 
 
 def wake(home: ZoneHome) -> None:
-    """Have the supervisor start the hub again."""
+    """Ask the supervisor to start the hub again."""
     home.rest.unlink(missing_ok=True)
-    if not _comes(home.resting, is_there=False):
+    if not _wait_for_file(home.resting, is_there=False):
         raise Refused(
             f"the supervisor of {home.root} did not start its hub within {_WAIT_SEC:.0f} s; "
             f"see veen zone status --directory {shlex.quote(str(home.root))}"
         )
 
 
-def _comes(file: Path, *, is_there: bool) -> bool:
+def _wait_for_file(file: Path, *, is_there: bool) -> bool:
     deadline = time.monotonic() + _WAIT_SEC
     while file.exists() is not is_there:
         if time.monotonic() > deadline:

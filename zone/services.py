@@ -1,9 +1,4 @@
-"""A port of this host for a server that may be stopped and started again on it.
-
-The processes of a zone, in the order in which they start: what each is, and when it is ready.
-
-What is done once when a zone starts: capabilities made known, Airflow's database made ready.
-"""
+"""The processes of a zone: their commands and readiness probes, and one-time preparations."""
 
 from __future__ import annotations
 
@@ -38,17 +33,6 @@ from zone.directory import ZoneHome, service_account
 from zone.postgres import Postgres, user
 
 _PORTS: Final = range(20_000, 32_000)
-
-
-def free_port() -> int:
-    """One that nobody has, below those that the kernel gives out: it stays free between starts."""
-    while True:
-        port = secrets.choice(_PORTS)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-
-
 POSTGRES: Final = "postgres"
 HUB: Final = "hub"
 RECORDER: Final = "recorder"
@@ -58,9 +42,18 @@ _TIMEOUT_SEC: Final = 5.0
 _JSON: Final = {"Accept": "application/json"}
 
 
+def free_port() -> int:
+    """An unused port below the kernel's ephemeral range, which stays free between starts."""
+    while True:
+        port = secrets.choice(_PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """The process that is meant to answer, and the time at which it was started."""
+    """The process that is expected to answer, and its start time."""
 
     process: Born
     since: float
@@ -68,10 +61,11 @@ class Instance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZoneService:
-    """``stop`` is the signal that ends it, ``more`` what it alone is told by its environment.
+    """A process of a zone. ``stop`` is the signal that ends it, ``more`` its own environment
+    variables.
 
-    ``probe`` asks whether it does its work; given an instance, whether that very process does it
-    and not another one that answers in its place.
+    ``probe`` checks whether it works; given an instance, also that this process answers and not
+    another one in its place.
     """
 
     name: str
@@ -86,24 +80,24 @@ class ZoneService:
 
 
 def postgres(home: ZoneHome) -> ZoneService:
-    result = Postgres(home.postgres)
+    server = Postgres(home.postgres)
     return ZoneService(
         name=POSTGRES,
-        command=result.command(),
-        probe=lambda instance: result.is_ready(instance.process.pid if instance else None),
+        command=server.command(),
+        probe=lambda instance: server.is_ready(instance.process.pid if instance else None),
         user=user(),
-        # What is connected is cut off; SIGTERM would wait for it.
+        # Fast shutdown: SIGTERM would wait for clients to disconnect.
         stop=signal.SIGINT,
     )
 
 
 def hub(home: ZoneHome, zone: ZoneConfig) -> ZoneService:
     settings = hub_settings.load(home.file)
-    words = ["hub", "start", "--foreground", "--data-dir", str(zone.hub_data)]
+    argv = ["hub", "start", "--foreground", "--data-dir", str(zone.hub_data)]
     return ZoneService(
         name=HUB,
-        command=_veen(*words, "--config", str(home.file)),
-        # Supervised it counts as started once it reads: on a full disk it still serves readers.
+        command=_veen(*argv, "--config", str(home.file)),
+        # Under supervision it is started once it serves reads: on a full disk it still does.
         probe=lambda instance: (
             (instance is not None or answers(f"{settings.url}/readyz"))
             and is_hub(settings.url, zone.hub_id)
@@ -114,17 +108,17 @@ def hub(home: ZoneHome, zone: ZoneConfig) -> ZoneService:
 
 def query(home: ZoneHome) -> ZoneService:
     listen = recorder_settings.load(home.file).query.listen
-    words = ["recorder", "serve", "--config", str(home.file)]
+    argv = ["recorder", "serve", "--config", str(home.file)]
     return ZoneService(
         name=RECORDER,
-        command=_veen(*words, "--cap", str(home.capability("service"))),
+        command=_veen(*argv, "--cap", str(home.capability("service"))),
         probe=lambda instance: answers(f"http://{listen}/healthz") and _serves(instance, listen),
         more=service_account(home),
     )
 
 
 def airflow(zone: ZoneConfig) -> list[ZoneService]:
-    """The server tells of the others by their latest heartbeat."""
+    """Airflow's processes; the API server reports the heartbeats of the others."""
     url, listen = zone.airflow.url, zone.airflow.listen
     server = ZoneService(
         name=SERVER,
@@ -145,69 +139,69 @@ def airflow(zone: ZoneConfig) -> list[ZoneService]:
 
 
 def answers(url: str) -> bool:
-    """Whether something answers there with 200; it need not be the process that is meant."""
+    """Whether any process answers there with 200."""
     return _reply(url) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """``refusal`` is why a hub takes no messages, ``warnings`` what comes soon."""
+    """``refusal`` is why a hub accepts no messages, ``warnings`` what it warns of."""
 
     refusal: str | None
     warnings: tuple[str, ...] = ()
 
 
 def readiness(url: str) -> Readiness:
-    """What a hub says of itself on ``/readyz``."""
+    """The answer of a hub on ``/readyz``."""
     try:
         reply = _client().get(f"{url}/readyz", headers=_JSON)
-        result = reply.json()
+        document = reply.json()
     except (httpx.HTTPError, ValueError) as error:
         return Readiness(f"no answer: {error}")
-    if not isinstance(result, dict):
+    if not isinstance(document, dict):
         return Readiness("its answer is no JSON object")
     if reply.status_code != httpx.codes.OK:
-        return Readiness(str(result.get("message", f"HTTP {reply.status_code}")))
-    return Readiness(None, tuple(map(str, result.get("warnings") or ())))
+        return Readiness(str(document.get("message", f"HTTP {reply.status_code}")))
+    return Readiness(None, tuple(map(str, document.get("warnings") or ())))
 
 
 def is_hub(url: str, hub_id: bytes) -> bool:
-    """Whether the hub that answers goes by this name."""
-    result = _reply(f"{url}/tooling/status")
-    return result is not None and result.get("hub_id") == hub_id.hex()
+    """Whether the hub that answers has this hub_id."""
+    status = _reply(f"{url}/tooling/status")
+    return status is not None and status.get("hub_id") == hub_id.hex()
 
 
 def unhealthy(url: str) -> list[str]:
-    """The parts of Airflow that do not do their work, as its server sees it."""
-    result = _reply(f"{url}/api/v2/monitor/health")
-    if result is None:
+    """The unhealthy parts of Airflow, according to its API server."""
+    health = _reply(f"{url}/api/v2/monitor/health")
+    if health is None:
         return [SERVER]
     parts = ("metadatabase", "scheduler", "dag_processor", "triggerer")
-    return [part for part in parts if (result.get(part) or {}).get("status") != "healthy"]
+    return [part for part in parts if (health.get(part) or {}).get("status") != "healthy"]
 
 
-def airflow_command(*words: str) -> list[str]:
-    return [str(Path(sys.executable).with_name("airflow")), *words]
+def airflow_command(*arguments: str) -> list[str]:
+    return [str(Path(sys.executable).with_name("airflow")), *arguments]
 
 
 def _serves(instance: Instance | None, listen: str) -> bool:
-    """Whether the sockets of an address are those of the instance; of None nothing is asked."""
+    """Whether the listening sockets of an address belong to the instance; True without one."""
     if instance is None:
         return True
     return is_served_by(listen, [born.pid for born in of_session(instance.process)])
 
 
 def _heartbeat(url: str, part: str) -> Callable[[Instance | None], bool]:
-    """Whether a part is healthy by a heartbeat that it sent after it was started."""
+    """A probe that a part is healthy, with a heartbeat sent after it was started."""
 
     def probe(instance: Instance | None) -> bool:
         document = _reply(f"{url}/api/v2/monitor/health") or {}
-        result = document.get(part) or {}
-        if result.get("status") != "healthy":
+        health = document.get(part) or {}
+        if health.get("status") != "healthy":
             return False
         if instance is None:
             return True
-        return any(at >= instance.since for at in _times(result))
+        return any(at >= instance.since for at in _times(health))
 
     return probe
 
@@ -219,31 +213,31 @@ def _times(document: dict[str, Any]) -> Iterator[float]:
 
 
 def _reply(url: str) -> dict[str, Any] | None:
-    """The JSON document of an answer with 200."""
+    """The JSON object of an answer with 200, else None."""
     try:
         reply = _client().get(url, headers=_JSON)
-        result = reply.json() if reply.status_code == httpx.codes.OK else None
+        document = reply.json() if reply.status_code == httpx.codes.OK else None
     except (httpx.HTTPError, ValueError):
         return None
-    return result if isinstance(result, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 @functools.cache
 def _client() -> httpx.Client:
-    """Made once, for that is what takes the time; no connection is kept."""
+    """An HTTP client, created once because that is slow; connections are not reused."""
     limits = httpx.Limits(max_keepalive_connections=0)
     return httpx.Client(timeout=_TIMEOUT_SEC, trust_env=False, limits=limits)
 
 
-def _veen(*words: str) -> list[str]:
-    return [sys.executable, "-P", "-m", "cli.main", *words]
+def _veen(*arguments: str) -> list[str]:
+    return [sys.executable, "-P", "-m", "cli.main", *arguments]
 
 
 def authorize(home: ZoneHome) -> None:
-    """Tell the hub who may write what; what it knows already changes nothing."""
-    around = Runtime(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
+    """Authorize every capability of the zone at its hub; idempotent."""
+    runtime = Runtime(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
     url = hub_settings.load(home.file).url
-    with closing(Transport(url, runtime=around)) as transport:
+    with closing(Transport(url, runtime=runtime)) as transport:
         for path in sorted(home.capabilities.glob("*.cap")):
             HubApi(transport).authorize(read_token(path))
 
@@ -255,7 +249,7 @@ def migration() -> ZoneService:
 
 
 def is_migrated(home: ZoneHome) -> bool:
-    """Whether it was done for this version of Airflow; it takes a while, and once is enough."""
+    """Whether the database was migrated for this version of Airflow."""
     mark = _mark(home)
     return mark.exists() and mark.read_bytes() == _version()
 

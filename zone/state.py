@@ -1,7 +1,4 @@
-"""A process that the supervisor of a zone has started, from its start to its end.
-
-What the supervisor of a zone tells of itself: which processes run, and how far it has come.
-"""
+"""Child processes of a zone's supervisor, and the state file in which it reports them."""
 
 from __future__ import annotations
 
@@ -26,6 +23,7 @@ from zone.services import ZoneService
 
 _STOP_SEC: Final = 20.0
 _log = logging.getLogger(__name__)
+_MOST_LINES: Final = 200
 
 
 class Child(NamedTuple):
@@ -36,7 +34,7 @@ class Child(NamedTuple):
 def start(
     service: ZoneService, home: ZoneHome, environment: Mapping[str, str], log: Path
 ) -> subprocess.Popen[bytes]:
-    """In a session of its own, and not for longer than we live."""
+    """Start a process in a session of its own, which ends when the supervisor ends."""
     output = _output(log)
     try:
         return subprocess.Popen(  # noqa: S603 - our own programs
@@ -57,31 +55,28 @@ def start(
 
 
 def stop(group: Sequence[Child]) -> None:
-    """All at once; those that do not end in time are killed."""
-    for item, process in group:
+    """Stop processes together; those that do not end in time are killed."""
+    for service, process in group:
         if process.poll() is None:
-            process.send_signal(item.stop)
+            process.send_signal(service.stop)
     deadline = time.monotonic() + _STOP_SEC
-    for item, process in group:
+    for service, process in group:
         try:
             process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            _log.warning("%s did not end within %.0f s and is killed", item.name, _STOP_SEC)
+            _log.warning("%s did not end within %.0f s and is killed", service.name, _STOP_SEC)
             process.kill()
             process.wait()
 
 
 def _output(log: Path) -> int:
-    """The log, or nowhere: a full disk must not keep a part from starting."""
+    """The log file, or /dev/null: a full disk must not keep a part from starting."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
     try:
         return os.open(log, flags, 0o600)
     except OSError as error:
         _log.warning("%s cannot be opened, its output is dropped: %s", log, error.strerror)
         return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-
-
-_MOST_LINES: Final = 200
 
 
 class ZoneStage(Enum):
@@ -94,10 +89,10 @@ class ZoneStage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A part of the zone with its latest process, and the file that holds what it says.
+    """A part of the zone with its latest process and log file.
 
-    ``is_ready`` is whether that process has answered as it should; ``restarts`` counts how often
-    it was started again; ``is_failing`` says that this did not help; ``trouble`` is the last end.
+    ``is_ready`` is whether that process answered its probe; ``restarts`` counts its restarts;
+    ``is_failing`` is whether they did not help; ``trouble`` describes its last end.
     """
 
     name: str
@@ -117,7 +112,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Unstarted:
-    """A part that has no process because each attempt to start it has failed."""
+    """A part without a process because each attempt to start it failed."""
 
     name: str
     is_failing: bool
@@ -129,10 +124,11 @@ class Unstarted:
 
 @dataclass(frozen=True, slots=True)
 class ZoneState:
-    """``told`` are the latest steps, in words; the last one says why where it failed.
+    """The state of a zone. ``detail`` are the latest steps as text; after a failure the last line
+    is the reason.
 
-    ``run`` marks the processes of this run in their environment; ``waiting`` are the parts that
-    were not started yet, because what they need is not up; ``unstarted`` those that could not be.
+    ``run`` marks the processes of this run in their environment; ``waiting`` are parts that are
+    not started yet because what they need is not up; ``unstarted`` are parts that failed to start.
     """
 
     stage: ZoneStage
@@ -144,7 +140,7 @@ class ZoneState:
     unstarted: tuple[Unstarted, ...] = ()
 
     def trouble(self) -> tuple[str, ...]:
-        """What is wrong with the parts by what their supervisor has seen of them."""
+        """The problems of the parts, as seen by their supervisor."""
         waiting = (f"{item} waits for what it needs" for item in self.waiting)
         unstarted = (unstarted.wrong() for unstarted in self.unstarted)
         return (
@@ -153,7 +149,7 @@ class ZoneState:
             *waiting,
         )
 
-    def and_told(self, line: str) -> ZoneState:
+    def with_line(self, line: str) -> ZoneState:
         return replace(self, detail=(*self.detail, line)[-_MOST_LINES:])
 
 
@@ -165,7 +161,7 @@ def read(home: ZoneHome) -> ZoneState:
         document = json.loads(_file(home).read_bytes())
     except FileNotFoundError:
         return DOWN
-    # A file of an earlier version has no boot id. Whoever holds the lock runs in this boot.
+    # A file of an earlier version has no boot id. The holder of the lock runs in this boot.
     unknown = None if _has_boot(document) or not is_held(home) else boot_id()
     supervisor = document["supervisor"]
     return ZoneState(
@@ -189,7 +185,7 @@ def write(home: ZoneHome, state: ZoneState) -> None:
 
 @contextmanager
 def held(home: ZoneHome) -> Iterator[None]:
-    """The zone is run by one supervisor; the lock ends with its process, however that ends."""
+    """Hold the lock of a zone's supervisor, which is released when its process ends."""
     durable.make_directory(home.run)
     handle = os.open(_lock(home), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, durable.FILE_MODE)
     try:

@@ -1,7 +1,4 @@
-"""One part of a zone under supervision: started when what it needs is up, and started again.
-
-The first process of a zone: it starts all others, starts again what ends, and stops them.
-"""
+"""The supervisor of a zone: starts its parts in order, restarts what ends, and stops them."""
 
 from __future__ import annotations
 
@@ -42,29 +39,37 @@ from zone.state import Child, Running, Unstarted, ZoneStage, ZoneState, start, s
 FIRST_DELAY_SEC: Final = 1.0
 LONGEST_DELAY_SEC: Final = 300.0
 LIMIT: Final = 5
-"""After so many ends in a row a part counts as failing; it is still tried at the longest delay."""
+"""Consecutive failures after which a part counts as failing; it is still retried."""
 
 STABLE_SEC: Final = 300.0
-"""A part that has been ready for so long has recovered: the next end counts as the first."""
+"""How long a part must be ready to count as recovered, which resets its failures."""
 
 _LEFT_SEC: Final = 10.0
 _ASK_SEC: Final = 0.5
 
 Launch = Callable[[ZoneService], "subprocess.Popen[bytes]"]
+CONFIRMED: Final = b"+"
+_READY_SEC: Final = 300.0
+_LOOK_SEC: Final = 0.2
+_ROTATE_SEC: Final = 10.0
+_BOUND_SEC: Final = 3_600.0
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_log = logging.getLogger(__name__)
 
 
 def delay_sec(failures: int) -> float:
-    """How long to wait before the next start, after so many ends in a row."""
+    """The backoff before the next start, after so many consecutive failures."""
     if failures >= LIMIT:
         return LONGEST_DELAY_SEC
     return min(FIRST_DELAY_SEC * 2.0 ** (failures - 1), LONGEST_DELAY_SEC)
 
 
 class SupervisedPart:
-    """``needs`` are up before it is started; when one of them ends later, it goes on.
+    """A part of a zone, started when its ``needs`` are up, and restarted when it ends.
 
-    ``prepare`` is done before each start. A part that runs ``once`` is up when it has ended well.
-    Times are those of a monotonic clock that the caller reads.
+    When one of its needs ends later, it keeps running. ``prepare`` is called before each start. A
+    part that runs ``once`` is up when it has ended successfully. Times are those of a monotonic
+    clock that the caller reads.
     """
 
     def __init__(
@@ -104,12 +109,12 @@ class SupervisedPart:
 
     @property
     def is_settled(self) -> bool:
-        """Whether waiting a little longer would change nothing."""
+        """Whether there is no reason to wait for it: it is up, failing or blocked."""
         return self.is_up or self.is_failing or any(need.is_blocked for need in self.needs)
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it has not been started yet, for what it needs is not up."""
+        """Whether it has not been started yet because what it needs is not up."""
         return self._identity is None and not self.failures
 
     @property
@@ -117,23 +122,21 @@ class SupervisedPart:
         return not self.is_up and self.is_settled
 
     def state(self) -> Running | None:
-        """As it is written down; nothing of a part that never ran or is to run once and did not
-        fail.
-        """
+        """Its state for the state file; None if it never ran, or runs once and did not fail."""
         is_quiet = self._once and not self.failures
         if self._identity is None or is_quiet or self.is_resting:
             return None
-        result = (self.is_up, self.restarts, self.is_failing, self.trouble)
-        return Running(self.name, self._identity, str(self.log), *result)
+        status = (self.is_up, self.restarts, self.is_failing, self.trouble)
+        return Running(self.name, self._identity, str(self.log), *status)
 
     def unstarted(self) -> Unstarted | None:
-        """Why there was never a process of it, where that was tried."""
+        """Its failure, if it was tried to start and never had a process."""
         if self._identity is not None or not self.failures:
             return None
         return Unstarted(self.name, self.is_failing, self.trouble)
 
     def look(self, now: float, launch: Launch) -> str | None:
-        """Do what is due; what has changed, in words."""
+        """Do what is due; return a line about what changed, if anything did."""
         if self.process is None:
             is_due = not (self.is_resting or (self._once and self.is_up)) and now >= self._due
             return self._start(now, launch) if is_due and self._may_start() else None
@@ -159,7 +162,7 @@ class SupervisedPart:
         return None if self.process is None else Child(self.service, self.process)
 
     def release(self) -> None:
-        """Its process has been stopped by others."""
+        """Forget the process, which the caller has stopped."""
         self.process = None
 
     def _may_start(self) -> bool:
@@ -191,7 +194,7 @@ class SupervisedPart:
 
     def _ended(self, pid: int, code: int, now: float) -> str:
         self.process = None
-        # What it has started holds its ports and files, and would work beside the next one.
+        # Its child processes hold its ports and files, and would run beside the next process.
         end_processes(below(os.getpid(), session=pid), _LEFT_SEC)
         if self._once and code == 0:
             self.is_up, self.failures, self.trouble = True, 0, ""
@@ -211,30 +214,21 @@ class SupervisedPart:
         return f"{trouble}; {again}"
 
 
-CONFIRMED: Final = b"+"
-_READY_SEC: Final = 300.0
-_LOOK_SEC: Final = 0.2
-_ROTATE_SEC: Final = 10.0
-_BOUND_SEC: Final = 3_600.0
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_log = logging.getLogger(__name__)
-
-
 class SupervisorStopped(Exception):
-    """Somebody has told us to stop, or whoever started us has gone before we were up."""
+    """The supervisor was asked to stop, or its starter ended before the zone was up."""
 
 
-def _nothing() -> None:
-    """What a part needs no preparation for."""
+def _no_preparation() -> None:
+    """The default ``prepare`` of a part."""
 
 
 class Supervisor:
-    """``watch_fd`` is a pipe from whoever starts the zone. Until it has said that it is content,
-    the zone goes when it goes.
+    """The first process of a zone: it starts all others, restarts what ends, and stops them.
 
-    Without its hub a zone does not come up. Any other part that cannot be started is tried again
-    beside those that run, and whatever ends later is started again: the end of one part stops no
-    other.
+    ``watch_fd`` is a pipe from the process that starts the zone. Until that has confirmed, the zone
+    is stopped when it ends. Without its hub a zone does not come up. Any other part that cannot be
+    started is retried while the others run, and whatever ends later is restarted: the end of a
+    part stops no other part.
     """
 
     def __init__(self, home: ZoneHome, watch_fd: int | None) -> None:
@@ -252,38 +246,40 @@ class Supervisor:
         self.parts = self._parts()
 
     def run(self) -> int:
-        for item in _SIGNALS:
-            signal.signal(item, self._ask)
-        # Whoever started us has held them back until we are known.
+        for signal_number in _SIGNALS:
+            signal.signal(signal_number, self._ask)
+        # The starter blocked them until this process was known.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         adopt_orphans()
-        self._tell()
+        self._write_state()
         try:
             self._start()
             while True:
-                self._look_on()
+                self._look_safely()
                 time.sleep(_LOOK_SEC)
         except SupervisorStopped:
             return 0
         except (VeenError, OSError) as error:
             _log.critical("%s", error)
-            self._tell(ZoneStage.FAILED, str(error))
+            self._write_state(ZoneStage.FAILED, str(error))
             return 1
         finally:
             self._stop()
 
     def look(self) -> None:
-        """One round: what has ended is started again, whoever asks is heeded."""
+        """A round of supervision: handle requests, restart what has ended, rotate logs."""
         self._check()
-        self._heed_rest()
+        self._handle_rest()
         self._look_at_parts()
         self._rotate_logs()
         if not self._is_written:
-            self._tell()
+            self._write_state()
         bury(but={part.process.pid for part in self.parts if part.process is not None})
 
-    def _look_on(self) -> None:
-        """A full disk, or what else hinders the supervisor itself, is no reason to stop a hub."""
+    def _look_safely(self) -> None:
+        """A round in which an error of the supervisor itself, as a full disk, does not stop the
+        hub.
+        """
         try:
             self.look()
         except (VeenError, OSError) as error:
@@ -294,7 +290,9 @@ class Supervisor:
             self._hindrance = ""
 
     def stop_parts(self) -> None:
-        """Those that were started last first; parts of Airflow but its server together."""
+        """Stop parts in reverse order of their start; Airflow's parts except its server
+        together.
+        """
         names = (services.AIRFLOW_PARTS, (services.SERVER,), (services.RECORDER,))
         for group in (*names, (services.HUB,), (services.POSTGRES, migration().name)):
             self._stop_group(*(part for part in self.parts if part.name in group))
@@ -303,8 +301,8 @@ class Supervisor:
         self._asked = True
 
     def _parts(self) -> tuple[SupervisedPart, ...]:
-        """The hub first: it needs nothing of the others. Airflow's database is made ready while
-        the hub and the query service start.
+        """All parts, the hub first, which needs no other. Airflow's database is migrated while the
+        hub and the query service start.
         """
         home, postgres = self._home, Postgres(self._home.postgres)
         embedded = has_own_database(os.environ)
@@ -312,12 +310,12 @@ class Supervisor:
         if embedded:
             before += [self._part(services.postgres(home), prepare=postgres.prepare)]
         if not (embedded and postgres.exists() and is_migrated(home)):
-            create = postgres.create_database if embedded else _nothing
+            create = postgres.create_database if embedded else _no_preparation
             before += [self._part(migration(), needs=before, prepare=create, once=True)]
         recorder = self._part(
             services.query(home), needs=[self.hub], prepare=lambda: authorize(home)
         )
-        airflow = [self._part(item, needs=before) for item in services.airflow(self._zone)]
+        airflow = [self._part(service, needs=before) for service in services.airflow(self._zone)]
         return (self.hub, recorder, *before, *airflow)
 
     def _part(
@@ -325,14 +323,14 @@ class Supervisor:
         service: ZoneService,
         *,
         needs: Sequence[SupervisedPart] = (),
-        prepare: Callable[[], None] = _nothing,
+        prepare: Callable[[], None] = _no_preparation,
         once: bool = False,
     ) -> SupervisedPart:
         log = self._log_of(service.name)
         return SupervisedPart(service, log, needs=needs, prepare=prepare, once=once)
 
     def _start(self) -> None:
-        """Until all of it is up, or what is not will not come up soon."""
+        """Start all parts, until each is up or settled."""
         for folder in (self._home.logs, self._home.airflow):
             durable.make_directory(folder)
         for file in (self._home.rest, self._home.resting):
@@ -340,14 +338,14 @@ class Supervisor:
         deadline = time.monotonic() + _READY_SEC
         while not all(part.is_settled for part in self.parts):
             self.look()
-            self._refuse_without_hub(deadline)
+            self._verify_hub(deadline)
             if time.monotonic() > deadline:
                 break
             time.sleep(_LOOK_SEC)
         missing = ", ".join(part.name for part in self.parts if not part.is_up)
-        self._tell(ZoneStage.UP, f"up without {missing}; see the logs" if missing else None)
+        self._write_state(ZoneStage.UP, f"up without {missing}; see the logs" if missing else None)
 
-    def _refuse_without_hub(self, deadline: float) -> None:
+    def _verify_hub(self, deadline: float) -> None:
         if self.hub.failures and not self.hub.was_up:
             raise Refused(self.hub.trouble)
         if not self.hub.was_up and time.monotonic() > deadline:
@@ -359,19 +357,19 @@ class Supervisor:
             if line is not None:
                 if part.name == migration().name and part.is_up:
                     mark_migrated(self._home)
-                self._tell(None, line)
+                self._write_state(None, line)
 
     def _launch(self, service: ZoneService) -> subprocess.Popen[bytes]:
         return start(service, self._home, self._environment, self._log_of(service.name))
 
-    def _heed_rest(self) -> None:
-        """Stop the hub alone where somebody asks for that, and start it again afterwards."""
+    def _handle_rest(self) -> None:
+        """Stop only the hub while that is requested, and start it again afterwards."""
         is_asked, is_reported = self._home.rest.exists(), self._home.resting.exists()
         if is_asked and not is_reported:
             if not self.hub.is_resting:
                 self._stop_group(self.hub)
                 self.hub.rest()
-                self._tell(None, "hub: rests, as it was asked to")
+                self._write_state(None, "hub: rests, as it was asked to")
             durable.write(self._home.resting, b"")
         elif not is_asked and self.hub.is_resting:
             self.hub.wake()
@@ -388,30 +386,32 @@ class Supervisor:
             raise SupervisorStopped
 
     def _stop(self) -> None:
-        """The last first; then whatever is left of what they have started."""
-        for item in _SIGNALS:
-            signal.signal(item, signal.SIG_IGN)
+        """Stop all parts, then whatever is left of their child processes."""
+        for signal_number in _SIGNALS:
+            signal.signal(signal_number, signal.SIG_IGN)
         if self._state.stage is not ZoneStage.FAILED:
-            self._tell(ZoneStage.STOPPING)
+            self._write_state(ZoneStage.STOPPING)
         self.stop_parts()
         end_processes([*below(os.getpid()), *of_run(self._run)], _LEFT_SEC)
         bury()
         Postgres(self._home.postgres).remove_socket_folder()
-        self._tell(ZoneStage.FAILED if self._state.stage is ZoneStage.FAILED else ZoneStage.DOWN)
+        self._write_state(
+            ZoneStage.FAILED if self._state.stage is ZoneStage.FAILED else ZoneStage.DOWN
+        )
 
-    def _stop_group(self, *those: SupervisedPart) -> None:
-        children = [item.child() for item in those]
+    def _stop_group(self, *parts: SupervisedPart) -> None:
+        children = [part.child() for part in parts]
         stop([child for child in children if child is not None])
-        for item in those:
-            item.release()
+        for part in parts:
+            part.release()
 
-    def _tell(self, stage: ZoneStage | None = None, line: str | None = None) -> None:
-        """Write down how things stand; without room for it that is tried again later."""
+    def _write_state(self, stage: ZoneStage | None = None, line: str | None = None) -> None:
+        """Write the state file; if that fails, it is retried later."""
         if stage is not None:
             self._state = replace(self._state, stage=stage)
         if line is not None:
             _log.info("%s", line)
-            self._state = self._state.and_told(line)
+            self._state = self._state.with_line(line)
         is_over = self._state.stage in (ZoneStage.DOWN, ZoneStage.FAILED)
         parts = () if is_over else self.parts
         self._state = replace(

@@ -1,6 +1,7 @@
-"""The tag files of a BagIt bag (RFC 8493), as text: no clock, host or user has a part in them.
+"""BagIt bags (RFC 8493): the tag files that are written, and a reader for untrusted media.
 
-Reading a bag from a medium that nobody vouches for: known names only, no links, no devices.
+The tag files depend on the carrier alone, not on a clock, host or user. The reader opens known
+names only, and neither links nor devices.
 """
 
 from __future__ import annotations
@@ -40,11 +41,17 @@ TAGMANIFEST: Final = "tagmanifest-sha256.txt"
 SIGNATURE: Final = "carrier.sig"
 DATA: Final = "data"
 TAGGED: Final = (LABEL, INFO, BAGIT, CARRIER, MANIFEST)
-"""What the tagmanifest covers, in its order."""
+"""The files in the tagmanifest, in order."""
+MAX_ENTRIES: Final = 1024
+MAX_TAG_BYTES: Final = 1 << 20
+_NEWER: Final = re.compile(rb"[\xa0-\xbf]\x01([\x02-\x1b])")
+"""A CBOR map whose first key is 1, with a value above 1."""
+_LARGE: Final = 24
+"""The least number that does not fit into the initial byte of CBOR."""
 
 
 def tag_files(carrier: Carrier, bag: int) -> dict[str, bytes]:
-    """Every tag file of one bag but the signature, by name."""
+    """Every tag file of a bag except the signature, by name."""
     entry = carrier.ledger.tail[-1] if carrier.ledger else None
     files = {
         LABEL: _label(carrier, bag, entry).encode(),
@@ -61,7 +68,7 @@ def tagmanifest(files: Mapping[str, bytes]) -> bytes:
 
 
 def bag_name(carrier: Carrier, bag: int) -> str:
-    """A name for the directory: at most 64 of a-z, 0-9, . and -; it tells, and is not trusted."""
+    """A name for the directory: at most 64 of a-z, 0-9, . and -; informative, and not trusted."""
     entry = carrier.ledger.tail[-1] if carrier.ledger else None
     if entry is None:
         stem = f"sealed-{carrier.set_id.hex()[:12]}"
@@ -140,17 +147,9 @@ def _contents(entry: CarrierLedgerEntry | None) -> list[str]:
     ]
 
 
-MAX_ENTRIES: Final = 1024
-MAX_TAG_BYTES: Final = 1 << 20
-_NEWER: Final = re.compile(rb"[\xa0-\xbf]\x01([\x02-\x1b])")
-"""A map whose first key is 1, and a number behind it that is more than 1."""
-_LARGE: Final = 24
-"""What does not fit into one byte of CBOR is this at least."""
-
-
 @dataclass(frozen=True, slots=True)
 class OpenVolume:
-    """A volume on a medium: an open file, and what its header says."""
+    """A volume on a medium: an open file, and its header."""
 
     name: str
     fd: int
@@ -159,7 +158,7 @@ class OpenVolume:
 
 
 class Bag:
-    """One bag; files stay open until it is closed, so that what was checked is what is read."""
+    """A bag; its files stay open until it is closed, so that what was verified is what is read."""
 
     def __init__(self, where: Path | BagPath) -> None:
         place = BagPath.of(where) if isinstance(where, Path) else where
@@ -168,7 +167,7 @@ class Bag:
         self._name = name_in_text(place.name)
         try:
             self._root = self._opened(place.open, str(place))
-            # First of all: what has no whole signature was not finished, whatever else is in it.
+            # First, since a bag without a complete signature was not finished, whatever is in it.
             self._signature = self._read_signature()
             self._tagmanifest = self._read_tags()
             self.carrier = _carrier(self._carrier, self._name)
@@ -181,7 +180,7 @@ class Bag:
         self._stack.close()
 
     def signer(self) -> bytes:
-        """The key that signed the bag, all of whose tag files are as they were then."""
+        """The key whose signature over the tag files holds."""
         try:
             sig = CarrierSig.decode(self._signature)
         except Malformed as error:
@@ -192,7 +191,7 @@ class Bag:
         return sig.signer
 
     def volumes(self) -> Iterator[OpenVolume]:
-        """Every volume of the set in this bag, by name; what is none is noted and left alone."""
+        """Every volume of the set in this bag, by name; other files are noted and ignored."""
         try:
             data = self._opened(lambda: self._root.directory(DATA), DATA)
         except Refused:
@@ -231,7 +230,7 @@ class Bag:
         return raw
 
     def _read_tags(self) -> bytes:
-        """The tagmanifest, once every file it lists is as it says."""
+        """The tagmanifest, after verifying every file it lists."""
         tags = {name: self._read_tag(name) for name in (*TAGGED, TAGMANIFEST)}
         if tagmanifest(tags) != tags[TAGMANIFEST]:
             raise Refused(CarrierFault.TAG_FILE, f"{self._name}: {_changed(tags)}")
@@ -257,11 +256,11 @@ class Bag:
 
     def _opened(self, opening: Callable[[], Directory], what: str) -> Directory:
         try:
-            openers = opening()
+            directory = opening()
         except OSError as error:
             detail = f"{printable(what)} cannot be read as a directory: {error.strerror}"
             raise Refused(CarrierFault.MEDIUM, detail) from error
-        return self._stack.enter_context(openers)
+        return self._stack.enter_context(directory)
 
     def _list(self, directory: Directory) -> list[str]:
         try:
@@ -286,7 +285,7 @@ class Bag:
 
 
 def folded(name: str) -> str:
-    """What a file system that knows neither case nor form would take a name for."""
+    """A name as compared by a file system that ignores case and Unicode form."""
     return normalize("NFC", normalize("NFC", name).casefold())
 
 
@@ -297,7 +296,7 @@ def _open(name: str, directory: Directory) -> tuple[int, int]:
 
 
 def _carrier(raw: bytes, where: str) -> Carrier:
-    _refuse_newer(raw, where)
+    _verify_version(raw, where)
     try:
         return Carrier.decode(raw)
     except WrongVersion as error:
@@ -307,8 +306,8 @@ def _carrier(raw: bytes, where: str) -> Carrier:
         raise Refused(CarrierFault.CARRIER_FORMAT, f"{where}: {CARRIER}: {error}") from error
 
 
-def _refuse_newer(raw: bytes, where: str) -> None:
-    """The version comes first, and is looked at before fields that only a newer format has."""
+def _verify_version(raw: bytes, where: str) -> None:
+    """Refuse a newer format, before fields are decoded that only a newer format has."""
     match = _NEWER.match(raw)
     if match is not None:
         version = min(match[1][0], _LARGE)
@@ -317,8 +316,8 @@ def _refuse_newer(raw: bytes, where: str) -> None:
 
 
 def _changed(tags: dict[str, bytes]) -> str:
-    """Which tag file is not the one that the tagmanifest lists."""
+    """The tag files that differ from the tagmanifest, as text."""
     listed = tags[TAGMANIFEST].splitlines(keepends=True)
-    due = tagmanifest(tags).splitlines(keepends=True)
-    wrong = [name for name, line in zip(TAGGED, due, strict=True) if line not in listed]
+    expected = tagmanifest(tags).splitlines(keepends=True)
+    wrong = [name for name, line in zip(TAGGED, expected, strict=True) if line not in listed]
     return f"{', '.join(wrong) or TAGMANIFEST} is not as {TAGMANIFEST} says"

@@ -1,13 +1,14 @@
-"""zstd around a carrier's content: the same bytes in, the same bytes out, and no bomb comes in.
+"""Codecs for a carrier's content: zstd compression, HPKE encryption, Reed-Solomon parity.
 
-A carrier sealed to the other zone: HPKE for the key, XChaCha20-Poly1305 for chunks of 64 KiB.
+Each is deterministic: the same content gives the same bytes. Decompression is bounded by the
+declared length and a maximum ratio, so that a decompression bomb is refused.
 
-Each chunk's nonce holds its number and whether it is the last, so that none can be dropped, moved
-or added. A key and a nonce are never used for two contents: the ephemeral key comes from a secret
-of the exporter and a hash of what is sealed. So the same content gives the same bytes again, and an
-export that was cut off finds what it had begun; other content gives another key.
+Encryption takes its key from HPKE and seals chunks of 64 KiB with XChaCha20-Poly1305. The nonce of
+a chunk is its number and whether it is the last, so that no chunk can be dropped, moved or added.
+The ephemeral key is derived from a secret of the exporter and a hash of the content, so that a key
+and a nonce are never used for two contents, and an interrupted export produces the same bytes.
 
-Parity volumes: Reed-Solomon over GF(256), stripe by stripe, so that lost volumes come back.
+Parity is computed over GF(256), stripe by stripe.
 """
 
 from __future__ import annotations
@@ -36,14 +37,18 @@ from veen.errors import Undecryptable, Untrusted
 
 MAX_RATIO: Final = 200
 _FLOOR: Final = 1 << 16
-"""What few bytes may become in any case."""
+"""The plain size that is always allowed."""
 _WINDOW_LOG: Final = 23
 _LEVEL: Final = 9
 _BLOCK: Final = 1 << 18
+CHUNK: Final = 1 << 16
+_KEY: Final = b"veen/agb0-carrier-k"
+_FILL: Final = bytes(15)
+STRIPE: Final = 1 << 16
 
 
 def compress_bytes(blocks: Iterable[bytes], plain_len: int) -> Iterator[bytes]:
-    """The stream compressed; other versions of zstd may give other bytes."""
+    """Compress a stream; another version of zstd may give other bytes."""
     parameters = zstandard.ZstdCompressionParameters.from_level(
         _LEVEL, window_log=_WINDOW_LOG, threads=0
     )
@@ -54,7 +59,7 @@ def compress_bytes(blocks: Iterable[bytes], plain_len: int) -> Iterator[bytes]:
 
 
 def verify_ratio(stored_len: int, plain_len: int) -> None:
-    """Refuse a length that no honest content has, before a byte is inflated."""
+    """Refuse an implausible declared length, before any byte is decompressed."""
     if plain_len > max(_FLOOR, stored_len * MAX_RATIO):
         raise Refused(
             CarrierFault.UNPACKED_SIZE,
@@ -63,7 +68,7 @@ def verify_ratio(stored_len: int, plain_len: int) -> None:
 
 
 def decompress_bytes(blocks: Iterable[bytes], plain_len: int) -> Iterator[bytes]:
-    """The plain stream, which ends at ``plain_len`` or is refused at the first byte beyond."""
+    """Decompress a stream of exactly ``plain_len`` bytes; Refused at the first byte beyond."""
     running = zstandard.ZstdDecompressor(max_window_size=1 << _WINDOW_LOG)
     left, source = plain_len, cast("IO[bytes]", _Blocks(blocks))
     with running.stream_reader(source, read_across_frames=True) as reader:
@@ -88,7 +93,7 @@ def _read(reader: zstandard.ZstdDecompressionReader) -> bytes:
 
 
 class _Blocks:
-    """Blocks as a file to read from."""
+    """Blocks as a readable file."""
 
     def __init__(self, blocks: Iterable[bytes]) -> None:
         self._blocks = iter(blocks)
@@ -101,24 +106,20 @@ class _Blocks:
         return taken
 
 
-CHUNK: Final = 1 << 16
-_KEY: Final = b"veen/agb0-carrier-k"
-_FILL: Final = bytes(15)
-
-
 @dataclass(frozen=True, slots=True)
 class Sealing:
-    """To whom a carrier is sealed, and by whom."""
+    """The recipient of an encrypted carrier, and the exporter's secret."""
 
     recipient: bytes
     secret: bytes = field(repr=False)
-    """32 bytes that nobody else knows."""
+    """32 secret bytes."""
 
     @classmethod
     def by(cls, signer: SigningKey, recipient: bytes) -> Sealing:
-        """With a secret that the exporter's key alone gives, each time the same.
+        """A sealing whose secret is derived from a signature of the exporter's key,
+        deterministically.
 
-        The signature it is made of is never shown, and nobody without the key can make it.
+        The signature is never published, and cannot be made without the key.
         """
         signature = signer.sign(ht("veen/agb0-seal", recipient))
         return cls(recipient, ht("veen/agb0-seal-k", signature))
@@ -128,7 +129,7 @@ class Sealing:
 
 
 class VolumeSealer:
-    """``digest`` is the hash of all that is going to be sealed."""
+    """Encrypts a content, whose hash is ``digest``."""
 
     def __init__(self, sealing: Sealing, digest: bytes) -> None:
         sender = HpkeSender(sealing.recipient, sealing.ephemeral(digest))
@@ -144,7 +145,7 @@ class VolumeSealer:
 def unseal(
     encryption: Encryption, privates: Sequence[bytes], blocks: Iterable[bytes]
 ) -> Iterator[bytes]:
-    """The chunks in the clear, for whoever holds the key; Refused at the first that is not."""
+    """Decrypt the chunks; Refused without a matching key or at the first invalid chunk."""
     key, aad = _key(encryption, privates), encryption.encode()
     for number, (chunk, is_last) in enumerate(_chunks(blocks, CHUNK + AEAD_TAG_BYTES)):
         try:
@@ -175,7 +176,7 @@ def _nonce(number: int, is_last: bool) -> bytes:
 
 
 def _chunks(blocks: Iterable[bytes], size: int) -> Iterator[tuple[bytes, bool]]:
-    """The stream in pieces of one size, each with whether it is the last; there is always one."""
+    """The stream in chunks of one size, each with whether it is the last; at least one chunk."""
     rest = b""
     for block in blocks:
         rest += block
@@ -185,11 +186,8 @@ def _chunks(blocks: Iterable[bytes], size: int) -> Iterator[tuple[bytes, bool]]:
     yield rest, True
 
 
-STRIPE: Final = 1 << 16
-
-
 class VolumePayload(Protocol):
-    """The payload of a volume, at any offset; behind its end there are zeros."""
+    """Random access to the payload of a volume, with zeros beyond its end."""
 
     def block(self, at: int, size: int) -> bytes: ...
 

@@ -1,13 +1,9 @@
-"""Open directories of a medium: every name is opened relative to a descriptor, never by path.
+"""Directories and bags of an untrusted medium, opened relative to a descriptor, never by path.
 
-Whoever carries a medium chooses what lies on it. A symbolic link, or a directory or file on another
-device than the root of the medium, would lead out of it; both are an OSError (ENOTDIR or ELOOP, and
-EXDEV).
-
-Where a bag lies: the root of a medium, and the names that lead from it to the bag.
-
-A name on a medium may be any bytes. One that is not plain ASCII of moderate length is replaced by
-the hash of its bytes wherever it is shown, stored or passed on, and the hash finds it again.
+A symbolic link, or a directory or file on another device than the root of the medium, would lead
+out of it; both are an OSError (ENOTDIR or ELOOP, and EXDEV). A name on a medium may be any bytes:
+a name that is not plain ASCII of moderate length is replaced by the hash of its bytes wherever it
+is shown, stored or passed on, and ``BagPath.of`` resolves the hash to the name again.
 """
 
 from __future__ import annotations
@@ -29,12 +25,17 @@ from veen.system import durable
 READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NONBLOCK
 LEADS_ELSEWHERE: Final = (errno.ELOOP, errno.ENOTDIR, errno.EXDEV)
-"""The errors of a name that leads out of a medium, or is of another kind than expected."""
+"""Errors of a name that leads out of a medium, or is of an unexpected kind."""
 _LINK: Final = "a symbolic link, or not of the expected kind"
+FOLDER: Final = "agb0"
+"""The directory on a medium that holds its bags."""
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+=@-]{0,127}")
+_HASHED: Final = re.compile(r"carrier-[0-9a-f]{64}")
+_SHOWN: Final = 60
 
 
 class Directory:
-    """One open directory; ``path`` is for messages only. Close it, or use it in ``with``."""
+    """An open directory; ``path`` is for messages only. Close it, or use it in ``with``."""
 
     def __init__(self, fd: int, path: Path, device: int) -> None:
         self.fd = fd
@@ -43,8 +44,8 @@ class Directory:
 
     @classmethod
     def root(cls, path: Path, *, follow: bool = True) -> Directory:
-        """The root of a medium. Its path is the operator's own, and may be a link unless refused
-        with ``follow``; what lies below is not.
+        """The root of a medium. Its path is given by the operator, and may be a link unless
+        ``follow`` is false; entries below it are never followed.
         """
         fd = os.open(path, _DIRECTORY if follow else _DIRECTORY | os.O_NOFOLLOW)
         return cls(fd, path, os.fstat(fd).st_dev)
@@ -72,11 +73,11 @@ class Directory:
         return self._same_device(fd, name)
 
     def status(self, name: str) -> os.stat_result:
-        """What lies under a name, without opening or following it."""
+        """The status of an entry, without opening or following it."""
         return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
 
     def exists(self, name: str) -> bool:
-        """Whether anything at all lies under a name, a link to nowhere included."""
+        """Whether an entry exists, including a dangling link."""
         with suppress(FileNotFoundError):
             self.status(name)
             return True
@@ -86,7 +87,7 @@ class Directory:
         try:
             os.fsync(self.fd)
         except OSError as error:
-            # Some file systems of media have no sync of directories.
+            # Some file systems of media do not support sync of directories.
             if error.errno != errno.EINVAL:
                 detail = f"sync of {self.path} failed: {error.strerror}"
                 raise durable.SyncFailed(detail) from error
@@ -120,13 +121,6 @@ class Directory:
         raise OSError(errno.EXDEV, detail, str(self.path / name))
 
 
-FOLDER: Final = "agb0"
-"""The directory on a medium that holds its bags."""
-_PLAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+=@-]{0,127}")
-_HASHED: Final = re.compile(r"carrier-[0-9a-f]{64}")
-_SHOWN: Final = 60
-
-
 def carrier_name(name: str) -> str:
     """The name itself if it is plain, else ``carrier-`` and the SHA-256 of its bytes."""
     return name if _PLAIN.fullmatch(name) else f"carrier-{h(os.fsencode(name)).hex()}"
@@ -140,7 +134,9 @@ def name_in_text(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, order=True)
 class BagPath:
-    """``root`` is trusted as the operator's own path; ``parts`` are opened one by one below it."""
+    """The path of a bag. ``root`` is given by the operator and trusted; ``parts`` are opened one by
+    one below it.
+    """
 
     root: Path
     parts: tuple[str, ...] = ()
@@ -149,8 +145,7 @@ class BagPath:
     def of(cls, path: Path) -> BagPath:
         """The bag at a path; a hash in place of its name is resolved.
 
-        A bag in a folder ``agb0`` has the directory around that folder as its medium, and so has
-        the folder itself.
+        The medium of a bag in a directory ``agb0``, and of ``agb0`` itself, is the directory above.
         """
         name = _resolved(path)
         if path.parent.name == FOLDER:
@@ -168,13 +163,13 @@ class BagPath:
         return self.root.joinpath(*self.parts)
 
     def __str__(self) -> str:
-        """The path with a plain name in place of one that is not; ``of`` takes it back."""
+        """The path with a plain name, which ``of`` resolves again."""
         path = self.path
         is_shown = not self.parts and printable(path.name) == path.name
         return str(path if is_shown else path.with_name(carrier_name(path.name)))
 
     def open(self) -> Directory:
-        """The directory of the bag; OSError where a link or another device is on the way."""
+        """Open the directory of the bag; OSError if a link or another device is on the way."""
         root = Directory.root(self.root, follow=bool(self.parts))
         for part in self.parts:
             with root:
@@ -184,9 +179,11 @@ class BagPath:
 
 
 def _resolved(path: Path) -> str:
-    """The name of the entry that a path stands for; one that is really called so comes first."""
+    """The name of the entry that a path stands for; an entry with exactly this name takes
+    priority.
+    """
     if not _HASHED.fullmatch(path.name) or os.path.lexists(path) or not path.parent.is_dir():
         return path.name
     with os.scandir(path.parent) as entries:
-        result = (entry.name for entry in entries if carrier_name(entry.name) == path.name)
-        return next(result, path.name)
+        names = (entry.name for entry in entries if carrier_name(entry.name) == path.name)
+        return next(names, path.name)

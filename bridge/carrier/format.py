@@ -1,13 +1,8 @@
-"""The ledger of a bridge: what it has exported, each entry chained to the one before.
+"""The wire types of a carrier: ledger, packing, volume header, ``carrier.cbor`` and its signature.
 
-Its tail travels with every carrier, so that the other zone learns from the next one that a carrier
-was lost, with nothing going back (AGB0 4.7).
-
-How a carrier is cut: the size of its volumes, how many share a medium, how many may be lost.
-
-A volume: one part of a carrier, with a header that says which, whatever its file is called.
-
-What a carrier says of itself (``carrier.cbor``), and the signature that completes it.
+The ledger lists what a bridge has exported, each entry chained to the previous one. Its tail
+travels with every carrier, so that the importing zone learns from the next carrier that one was
+lost, without a channel back (AGB0 4.7).
 """
 
 from __future__ import annotations
@@ -28,13 +23,30 @@ from veen.wire.objects import WireArray, WireMap
 from veen.wire.schema import Bytes32, Bytes64, Version
 
 TAIL: Final = 64
-"""How many entries travel; those before them have travelled often enough."""
+"""The number of entries in a carrier; earlier entries were in earlier carriers."""
 NO_ENTRY: Final = bytes(32)
+MAX_VOLUMES: Final = 500
+"""All volumes are open at the same time while they are read."""
+MAX_DATA_WITH_PARITY: Final = 200
+MAX_PARITY: Final = 55
+LEAST_VOLUME_BYTES: Final = 256
+_ALL: Final = MAX_VOLUMES
+_HEADER: Final = struct.Struct(">8s32sHHHQ32s")
+_MAGIC: Final = b"AGB0VOL\x01"
+HEADER_BYTES: Final = _HEADER.size
+ZSTD: Final = "zstd"
+HPKE: Final = "X25519-HKDF-SHA256-CHACHA20POLY1305/XCHACHA20POLY1305-64K"
+TOOL: Final = f"veen {VERSION}"
+"""The program that writes carriers, as named in each of them."""
+FORMAT: Final = 1
+"""The version of ``carrier.cbor`` that is written and read here."""
+SIGNATURE_BYTES: Final = 105
+"""The length of ``carrier.sig``; a shorter file was not completely written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarrierLedgerEntry(WireArray):
-    """One carrier; without bundle_id it is a heartbeat, which carries a checkpoint alone."""
+    """The entry of a carrier; without bundle_id it is a heartbeat, which has only a checkpoint."""
 
     n: int
     prev: Bytes32
@@ -71,13 +83,13 @@ class CarrierLedgerEntry(WireArray):
 
     def is_of_heartbeat(self, checkpoint: RecorderCheckpoint) -> bool:
         mine = (self.bundle_id, self.hub_id, self.checkpoint_id, self.created_at)
-        due = (None, checkpoint.hub_id, checkpoint.checkpoint_id, checkpoint.created_at)
-        return mine == due
+        theirs = (None, checkpoint.hub_id, checkpoint.checkpoint_id, checkpoint.created_at)
+        return mine == theirs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarrierLedger(WireMap):
-    """The newest entries, oldest first; the last is that of the carrier it lies in."""
+    """The newest entries, oldest first; the last is that of the carrier that contains it."""
 
     ver: Version = 1
     bridge_id: Bytes32
@@ -91,7 +103,7 @@ class CarrierLedger(WireMap):
                 raise Malformed(f"entry {new.n} of the ledger does not follow entry {old.n}")
 
     def with_bundle(self, header: Header) -> CarrierLedger:
-        """The ledger with one more entry, for a bundle that has its id."""
+        """The ledger with an entry for a bundle, which must have its id."""
         if header.bundle_id is None:
             raise Malformed("a bundle without bundle_id cannot be entered")
         return self._with(
@@ -106,10 +118,10 @@ class CarrierLedger(WireMap):
         return self._with(None, "", 0, 0, checkpoint)
 
     def after(self, known: CarrierLedgerEntry) -> tuple[CarrierLedgerEntry, ...]:
-        """The entries behind one that is known, the newest known of this bridge.
+        """The entries after ``known``, the newest known entry of this bridge.
 
-        Those between it and the first of the answer, if any, are too old to be told here. Another
-        entry in the place of the known one, or a ledger that ends before it, is Untrusted.
+        Entries between it and the first returned, if any, are too old for the tail. A different
+        entry with the number of ``known``, or a ledger that ends before it, is Untrusted.
         """
         for entry in self.tail:
             is_other = entry.n == known.n and entry != known
@@ -137,21 +149,15 @@ class CarrierLedger(WireMap):
         return CarrierLedger(bridge_id=self.bridge_id, tail=(*self.tail, entry)[-TAIL:])
 
 
-MAX_VOLUMES: Final = 500
-"""All of them are open at once while they are read."""
-MAX_DATA_WITH_PARITY: Final = 200
-MAX_PARITY: Final = 55
-LEAST_VOLUME_BYTES: Final = 256
-_ALL: Final = MAX_VOLUMES
-
-
 class BadPacking(VeenError, ValueError):
-    """Volumes that cannot be cut this way."""
+    """A packing that is not possible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
-    """``volume_bytes`` is the size of a volume's file; one bag lies on one medium."""
+    """How content is split into volumes and bags. ``volume_bytes`` is the size of a volume's file;
+    each bag is on one medium.
+    """
 
     volume_bytes: int
     volumes_per_bag: int = _ALL
@@ -167,7 +173,7 @@ class Packing:
             raise BadPacking("a bag holds at least one volume")
 
     def data_volumes(self, stored: int, header: int) -> int:
-        """How many volumes so many bytes fill."""
+        """The number of data volumes for ``stored`` bytes."""
         count = max(1, -(-stored // (self.volume_bytes - header)))
         most = MAX_DATA_WITH_PARITY if self.parity else MAX_VOLUMES
         if count > most:
@@ -179,7 +185,7 @@ class Packing:
 
 
 class Preset(Enum):
-    """(volume_bytes, volumes_per_bag) for a kind of medium, with room for its file system."""
+    """(volume_bytes, volumes_per_bag) for a kind of medium, with space for its file system."""
 
     CD = ("cd", 720_000_000, 1)
     DVD = ("dvd", 4_290_000_000, 1)
@@ -202,14 +208,12 @@ class Preset(Enum):
         )
 
 
-_HEADER: Final = struct.Struct(">8s32sHHHQ32s")
-_MAGIC: Final = b"AGB0VOL\x01"
-HEADER_BYTES: Final = _HEADER.size
-
-
 @dataclass(frozen=True, slots=True)
 class VolumeHeader:
-    """``index`` counts the ``data`` volumes from 0 and goes on with the ``parity`` volumes."""
+    """The header of a volume, which identifies it whatever its file is called.
+
+    ``index`` counts the ``data`` volumes from 0, followed by the ``parity`` volumes.
+    """
 
     set_id: bytes
     index: int
@@ -236,19 +240,9 @@ def volume_name(index: int, data: int) -> str:
     return f"v{index + 1:03d}.agv" if index < data else f"p{index - data + 1:03d}.agv"
 
 
-ZSTD: Final = "zstd"
-HPKE: Final = "X25519-HKDF-SHA256-CHACHA20POLY1305/XCHACHA20POLY1305-64K"
-TOOL: Final = f"veen {VERSION}"
-"""Who writes carriers here; it travels in each of them."""
-FORMAT: Final = 1
-"""The version of ``carrier.cbor`` that is written and read here."""
-SIGNATURE_BYTES: Final = 105
-"""Every ``carrier.sig`` has this length; one that is shorter was not written to its end."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume(WireArray):
-    """One line of the table: the bag it lies in, from 1, and the size and hash of its file."""
+    """A volume in the table: its bag, from 1, and the size and hash of its file."""
 
     bag: int
     size: int
@@ -265,13 +259,15 @@ class Compression(WireArray):
 class Encryption(WireArray):
     suite: str
     recipient: Bytes32
-    """The hash of the public key it is sealed to."""
+    """The hash of the recipient's public key."""
     enc: Bytes32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carrier(WireMap):
-    """The same in every bag of a set. A sealed carrier has its ledger inside the seal."""
+    """``carrier.cbor``, the same in every bag of a set. An encrypted carrier has its ledger inside
+    the encrypted content.
+    """
 
     ver: Version = 1
     tool: str
@@ -307,7 +303,7 @@ class Carrier(WireMap):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarrierSig(WireMap):
-    """``carrier.sig``: the exporter's word for a whole bag, written last."""
+    """``carrier.sig``: the exporter's signature over a complete bag, written last."""
 
     ver: Version = 1
     signer: Bytes32

@@ -1,14 +1,9 @@
-"""Writing a bag to a medium that may fail at any byte: synced, read back, signed last (AGB0 4.9).
+"""Reading and writing media that may fail at any byte: synced, read back, signed last (AGB0 4.9).
 
-A directory without ``carrier.sig`` was not finished. Nothing on a medium is ever overwritten, and
-no sync is tried again: after a failure the medium is to be replaced.
-
-Bringing what was written to a medium out of the memory of the machine.
-
-The bags that lie in given directories, put together by the carrier they are parts of.
-
-The standalone verifier on every medium: one file that checks carriers where nothing of this
-program is installed. Its name has its hash; docs/bridge-format.md has it too.
+A bag without ``carrier.sig`` was not finished. Nothing on a medium is ever overwritten, and a
+failed sync is never retried: the medium has to be replaced. Every medium also gets the standalone
+verifier, a single file that checks carriers where this program is not installed; its name contains
+its hash, which docs/bridge-format.md lists.
 """
 
 from __future__ import annotations
@@ -33,6 +28,15 @@ from veen.system import durable
 from veen.system.environment import Count, Progress, no_progress
 
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
+_BLOCK: Final = 1 << 20
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+_SPARE: Final = 1 << 20
+"""Space for directories and tables of a file system."""
+_LARGEST_FILE: Final = {"vfat": (1 << 32) - 1, "msdos": (1 << 32) - 1}
+MOST_ON_MEDIUM: Final = 100_000
+"""The maximum number of entries, and so of bags, on a medium."""
+SOURCE: Final = Path(__file__).parents[1] / "standalone_verifier.py"
+_NAME_DIGITS: Final = 16
 
 
 def sync_directories(directories: Iterable[Directory]) -> None:
@@ -41,10 +45,10 @@ def sync_directories(directories: Iterable[Directory]) -> None:
 
 
 def sync_file_system(medium: Directory) -> None:
-    """Write out all that the file system of a medium holds back, tables and other files, too.
+    """Sync the file system of a medium, including its tables.
 
-    Every file and directory of ours was synced by itself before. So where the system has no such
-    call nothing is lost; one that fails is as final as any other sync.
+    Every file and directory of ours was synced before. So nothing is lost if the system has no such
+    call; a failure is as final as that of any other sync.
     """
     call: Callable[[int], int] | None = getattr(_LIBC, "syncfs", None)
     if call is None:
@@ -54,16 +58,9 @@ def sync_file_system(medium: Directory) -> None:
         raise durable.SyncFailed(f"sync of the file system of {medium.path} failed: {detail}")
 
 
-_BLOCK: Final = 1 << 20
-_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-_SPARE: Final = 1 << 20
-"""What a file system takes for directories and tables, at least."""
-_LARGEST_FILE: Final = {"vfat": (1 << 32) - 1, "msdos": (1 << 32) - 1}
-
-
 class BadMedium(VeenError):
     """A medium that cannot be written, or does not hold what was written to it; ``offset`` is that
-    of the first byte of a file that is another, where that is what is wrong.
+    of the first differing byte of a file, if one differs.
     """
 
     def __init__(self, detail: str, offset: int | None = None) -> None:
@@ -72,17 +69,17 @@ class BadMedium(VeenError):
 
 
 def write_medium(bag: Path, medium: Path, progress: Progress = no_progress) -> Path:
-    """Copy a staged bag to ``medium``; the directory it now lies in, safe to be carried away.
+    """Copy a staged bag to ``medium``; return its directory, which is synced and read back.
 
-    ``progress`` hears of bytes, which are counted when they are written and when they are read.
+    ``progress`` counts bytes, both when they are written and when they are read.
     """
     verify_room([bag], medium)
     count = Count(2 * _size(bag), progress)
-    with ExitStack() as closing:
-        top = closing.enter_context(Directory.root(medium))
-        folder = closing.enter_context(_folder(top))
-        root = closing.enter_context(_new_directory(folder, bag.name))
-        data = closing.enter_context(root.make(DATA))
+    with ExitStack() as stack:
+        top = stack.enter_context(Directory.root(medium))
+        folder = stack.enter_context(_folder(top))
+        root = stack.enter_context(_new_directory(folder, bag.name))
+        data = stack.enter_context(root.make(DATA))
         files = [(data, path) for path in _volumes(bag)]
         files += [(root, bag / name) for name in (*TAGGED, TAGMANIFEST)]
         places = (data, root, folder, top)
@@ -99,7 +96,7 @@ def write_medium(bag: Path, medium: Path, progress: Progress = no_progress) -> P
 
 
 def verify_written(bag: Path, root: Directory, progress: Progress = no_progress) -> None:
-    """Refuse a directory of a medium that is not, byte for byte, the staged bag."""
+    """Raise BadMedium if a directory of a medium differs from the staged bag."""
     count = Count(_size(bag), progress)
     with root.directory(DATA) as data:
         for path in _volumes(bag):
@@ -117,7 +114,7 @@ def write_file(source: Path, directory: Directory, name: str) -> None:
 
 
 def read_small(directory: Directory, name: str, most: int) -> bytes:
-    """The first bytes of a file of a medium, at most so many."""
+    """The first bytes of a file of a medium, at most ``most``."""
     with os.fdopen(directory.file(name), "rb") as file:
         return file.read(most)
 
@@ -131,14 +128,14 @@ def _size(bag: Path) -> int:
 
 
 def verify_room(bags: Sequence[Path], medium: Path) -> None:
-    """Refuse a medium that cannot take all of these bags, before a byte is written to it."""
+    """Raise BadMedium if a medium has no space for all of these bags, before it is written to."""
     sizes = [path.stat().st_size for bag in bags for path in bag.rglob("*") if path.is_file()]
     if not sizes:
         return
-    result = os.statvfs(medium)
-    if result.f_flag & os.ST_RDONLY:
+    file_system = os.statvfs(medium)
+    if file_system.f_flag & os.ST_RDONLY:
         raise BadMedium(f"{medium} is read-only; unlock it, or take another one")
-    free, needed = result.f_bavail * result.f_frsize, sum(sizes) + len(bags) * _SPARE
+    free, needed = file_system.f_bavail * file_system.f_frsize, sum(sizes) + len(bags) * _SPARE
     if free < needed:
         raise BadMedium(
             f"{medium} has {free} bytes free, {needed} are needed; take another one, or several "
@@ -153,10 +150,10 @@ def verify_room(bags: Sequence[Path], medium: Path) -> None:
 
 
 def _file_system(medium: Path) -> str:
-    """What the kernel calls the file system that a medium is mounted with; empty if unknown."""
+    """The kernel's name of the file system type of a medium; empty if unknown."""
     device = medium.stat().st_dev
     number = f"{os.major(device)}:{os.minor(device)}".encode()
-    # Mount points are bytes: a volume's label can be in them, with any line end of Unicode.
+    # Mount points are bytes: they may contain a volume label with any Unicode line break.
     for line in Path("/proc/self/mountinfo").read_bytes().strip(b"\n").split(b"\n"):
         place, _, kind = line.partition(b" - ")
         if place.split(b" ")[2] == number:
@@ -202,18 +199,18 @@ def _copy(source: Path, directory: Directory, count: Count, name: str = "") -> N
 
 
 def _read_back(source: Path, directory: Directory, count: Count, name: str = "") -> None:
-    """Refuse a file whose bytes, read from the medium itself where it lets us, are not ours."""
+    """Raise BadMedium if a file differs, read from the medium and not from the page cache."""
     name = name or source.name
     target = directory.path / name
     with source.open("rb") as file:
-        due = h_file(file)
+        expected = h_file(file)
     try:
-        result = h_blocks(count.through(_from_medium(directory, name)))
+        digest = h_blocks(count.through(_from_medium(directory, name)))
     except OSError as error:
         raise BadMedium(
             f"{target} cannot be read back: {error.strerror}; take another medium"
         ) from error
-    if result != due:
+    if digest != expected:
         at = _first_difference(source, directory, name)
         raise BadMedium(
             f"{target} does not read back as it was written, from byte {at} on; "
@@ -225,18 +222,18 @@ def _read_back(source: Path, directory: Directory, count: Count, name: str = "")
 def _first_difference(source: Path, directory: Directory, name: str) -> int:
     at = 0
     with source.open("rb") as file:
-        for result in _from_medium(directory, name):
-            due = file.read(len(result))
-            if result != due:
-                pairs = enumerate(zip(result, due, strict=False))
-                return at + next((number for number, (a, b) in pairs if a != b), len(due))
-            at += len(result)
+        for block in _from_medium(directory, name):
+            expected = file.read(len(block))
+            if block != expected:
+                pairs = enumerate(zip(block, expected, strict=False))
+                return at + next((number for number, (a, b) in pairs if a != b), len(expected))
+            at += len(block)
     return at
 
 
 def _from_medium(directory: Directory, name: str) -> Iterator[bytes]:
-    """The blocks of a file, past the page cache; a file system that cannot do that is asked to
-    drop its pages, which `_copy` did.
+    """The blocks of a file, read with O_DIRECT. For a file system without it, ``_copy`` has dropped
+    the cached pages.
     """
     try:
         handle = directory.file(name, READ | os.O_DIRECT)
@@ -250,36 +247,32 @@ def _from_medium(directory: Directory, name: str) -> Iterator[bytes]:
 
 def _blocks(file: BinaryIO, aligned: mmap.mmap) -> Iterator[bytes]:
     at, size = 0, _BLOCK
-    # A block that is not full is the last; beyond it no aligned offset is left to read from.
+    # A short block is the last: there is no aligned offset after it.
     while size == _BLOCK:
         size = os.preadv(file.fileno(), [aligned], at)
         yield aligned[:size]
         at += size
 
 
-MOST_ON_MEDIUM: Final = 100_000
-"""Entries beside each other on a medium, and so bags; a hundred times what one bag may hold."""
-
-
 class NoBags(VeenError):
-    """Directories in which no carrier lies."""
+    """Directories without any carrier."""
 
 
 def carriers(given: Sequence[Path]) -> list[tuple[BagPath, ...]]:
-    """The bags of each carrier, by name. A directory is a bag, or a medium with bags on it.
+    """The bags of each carrier in given directories, each a bag or the root of a medium.
 
-    What is no readable bag stands alone, to be refused by whoever checks it.
+    What is no readable bag is a carrier of its own, to be refused by its verification.
     """
-    result: dict[bytes, list[BagPath]] = {}
+    by_carrier: dict[bytes, list[BagPath]] = {}
     for bag in sorted({bag for path in given for bag in _bags(path)}):
-        result.setdefault(_key(bag), []).append(bag)
-    if not result:
+        by_carrier.setdefault(_key(bag), []).append(bag)
+    if not by_carrier:
         raise NoBags(f"no carrier lies in {given[0]}; name a bag, or the root of a medium")
-    return [tuple(bags) for bags in result.values()]
+    return [tuple(bags) for bags in by_carrier.values()]
 
 
 def listed(directory: Directory) -> list[str]:
-    """The names in a directory of a medium; more of them than any exporter writes is Refused."""
+    """The names in a directory of a medium; Refused if there are too many."""
     with os.scandir(directory.fd) as entries:
         names = [entry.name for entry in islice(entries, MOST_ON_MEDIUM + 1)]
     if len(names) > MOST_ON_MEDIUM:
@@ -289,8 +282,8 @@ def listed(directory: Directory) -> list[str]:
 
 
 def is_bag(directory: Directory, name: str) -> bool:
-    """Whether an entry is to be judged as a bag: a directory, and what is refused as one: a link,
-    and an entry that cannot be looked at.
+    """Whether to process an entry as a bag: a directory, and also a link or an unreadable entry,
+    which are then refused.
     """
     try:
         kind = stat.S_IFMT(directory.status(name).st_mode)
@@ -300,9 +293,9 @@ def is_bag(directory: Directory, name: str) -> bool:
 
 
 def _bags(path: Path) -> Iterator[BagPath]:
-    """The bags in the folder of a medium; else the directory itself is one.
+    """The bags in the directory ``agb0`` of a medium, else the directory itself.
 
-    A folder that is a link, or on another device, is passed on as a bag: it is refused as such.
+    If ``agb0`` is a link or on another device, it is returned as a bag, and is refused as such.
     """
     if path.name == FOLDER:
         path = path.parent
@@ -324,17 +317,13 @@ def _bags(path: Path) -> Iterator[BagPath]:
     yield from (BagPath(path, (FOLDER, name)) for name in names)
 
 
-def _key(bag: BagPath) -> bytes:
+def _key(path: BagPath) -> bytes:
     try:
-        result = Bag(bag)
+        bag = Bag(path)
     except Refused:
-        return os.fsencode(bag.path)
-    result.close()
-    return h(result.carrier.encode())
-
-
-SOURCE: Final = Path(__file__).parents[1] / "standalone_verifier.py"
-_NAME_DIGITS: Final = 16
+        return os.fsencode(path.path)
+    bag.close()
+    return h(bag.carrier.encode())
 
 
 def verifier_name() -> str:
@@ -342,7 +331,9 @@ def verifier_name() -> str:
 
 
 def has_verifier(medium: Path) -> bool:
-    """Whether it lies there; other bytes under its name are refused: people would run them."""
+    """Whether the verifier is on the medium; BadMedium if its file has other content, which people
+    might run.
+    """
     raw, name = SOURCE.read_bytes(), verifier_name()
     with Directory.root(medium) as root:
         if not root.exists(name):
@@ -356,7 +347,7 @@ def has_verifier(medium: Path) -> bool:
 
 
 def put_verifier(medium: Path) -> None:
-    """Write the verifier to the root of a medium, whole or not at all."""
+    """Write the verifier to the root of a medium, atomically."""
     if has_verifier(medium):
         return
     name = verifier_name()

@@ -1,8 +1,8 @@
-"""Whether a medium has the room that it claims: marks over all of it, read back past the cache.
+"""A probe of a medium's real capacity: marks over all of it, read back past the page cache.
 
-A forged medium takes what is written beyond its real size, and loses it or writes it over what was
-there before; the marks then do not come back. Room between them is reserved and not written, where
-the file system can do that. The file system decides where on the medium a mark comes to lie.
+A forged medium accepts what is written beyond its real size, and loses it or overwrites earlier
+data; the marks then do not read back. Space between marks is reserved and not written, where the
+file system supports that. The file system decides where on the medium a mark lies.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MARK_BYTES: Final = 4096
 _PARTS: Final = 64
 _LEAST_PART: Final = 1 << 20
 _SPARE: Final = 2 << 20
-"""What a file system takes for directories and tables."""
+"""Space for directories and tables of a file system."""
 _KEEP_SIZE: Final = 1
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL
@@ -37,7 +37,7 @@ _NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Bytes that stand nowhere else, at an offset of a file."""
+    """Unique bytes at an offset of a file."""
 
     name: str
     at: int
@@ -45,23 +45,23 @@ class Mark:
 
 
 def probe(medium: Path, nonce: bytes, progress: Progress = no_progress) -> int:
-    """How many bytes were probed; BadMedium where a mark does not come back.
+    """Probe a medium; return the number of probed bytes, or raise BadMedium.
 
-    Nothing is left on the medium. ``nonce`` is fresh, so that no mark of an earlier probe serves.
+    Nothing is left on the medium. ``nonce`` is fresh, so that no mark of an earlier probe matches.
     """
     with Directory.root(medium) as root:
         return _probe(root, nonce, progress)
 
 
 def _probe(root: Directory, nonce: bytes, progress: Progress) -> int:
-    medium, result = root.path, os.statvfs(root.fd)
-    claimed = result.f_bavail * result.f_frsize
+    medium, file_system = root.path, os.statvfs(root.fd)
+    claimed = file_system.f_bavail * file_system.f_frsize
     part = max(_LEAST_PART, claimed // _PARTS // MARK_BYTES * MARK_BYTES)
     parts = (claimed - _SPARE) // (part + MARK_BYTES)
     if parts < 1:
         raise BadMedium(f"{medium} has {claimed} bytes free, too few to probe; take another one")
     count = Count(2 * parts * part, progress)
-    with _describe(medium, claimed), _folder(root) as folder:
+    with _translate_errors(medium, claimed), _folder(root) as folder:
         marks = [_write(folder, number, part, nonce, count) for number in range(parts)]
         sync_directories((folder, root))
         sync_file_system(root)
@@ -79,18 +79,18 @@ def _probe(root: Directory, nonce: bytes, progress: Progress) -> int:
 
 @contextmanager
 def _folder(root: Directory) -> Iterator[Directory]:
-    """A directory that is gone afterwards, and so is what a probe that was cut off has left.
+    """A directory that is removed afterwards; what an interrupted probe has left is removed first.
 
-    A link under its name is not followed: the probe then ends before anything is written.
+    A link of its name is not followed: the probe then ends before anything is written.
     """
     shutil.rmtree(FOLDER, ignore_errors=True, dir_fd=root.fd)
     try:
-        made = root.make(FOLDER)
+        directory = root.make(FOLDER)
     except FileExistsError as error:
         raise BadMedium(
             f"{root.path / FOLDER}: expected no entry, got a link or a file; take another medium"
         ) from error
-    with made as folder:
+    with directory as folder:
         try:
             yield folder
         finally:
@@ -98,7 +98,7 @@ def _folder(root: Directory) -> Iterator[Directory]:
 
 
 @contextmanager
-def _describe(medium: Path, claimed: int) -> Iterator[None]:
+def _translate_errors(medium: Path, claimed: int) -> Iterator[None]:
     try:
         yield
     except (durable.NoSpace, durable.SyncFailed, OSError) as error:
@@ -109,7 +109,7 @@ def _describe(medium: Path, claimed: int) -> Iterator[None]:
 
 
 def _write(folder: Directory, number: int, part: int, nonce: bytes, count: Count) -> Mark:
-    """Room, and a mark at its end; or behind it, where room that is reserved has no bytes yet."""
+    """Reserve space and write a mark at its end, or in a file of its own after it."""
     raw = h(nonce + u64be(number)) * (MARK_BYTES // 32)
     mark = Mark(f"r{number:03d}", part, raw)
     handle = folder.file(mark.name, _NEW, durable.FILE_MODE)
@@ -127,7 +127,7 @@ def _write(folder: Directory, number: int, part: int, nonce: bytes, count: Count
 
 
 def _reserve(handle: int, size: int, count: Count) -> bool:
-    """Take room; whether a byte behind it can be written without all before it being written."""
+    """Reserve space; return whether a mark after it can be written without writing all of it."""
     for mode, is_inside in ((0, True), (_KEEP_SIZE, False)):
         if _LIBC.fallocate(handle, mode, ctypes.c_long(0), ctypes.c_long(size)) == 0:
             count.add(size)

@@ -1,10 +1,7 @@
-"""A stretch of one or more open files, read as one.
+"""A carrier's content, read from the bags of one or more media (AGB0 4.5).
 
-Where a volume is damaged, as near as its hashes tell.
-
-The bags of one carrier, from one medium or several, put together again.
-
-From the bytes of a carrier's volumes to what they carry: unsealed and unpacked (AGB0 4.5).
+Volumes are collected from all bags, hashed, rebuilt from parity where they are lost or damaged,
+then decrypted and decompressed.
 """
 
 from __future__ import annotations
@@ -32,6 +29,7 @@ from veen.system.environment import Count, Progress, Watch, no_progress_watch
 from veen.wire import cbor
 
 BLOCK: Final = 1 << 20
+_MAX_LEDGER: Final = 1 << 18
 
 
 class SpanPiece(NamedTuple):
@@ -41,7 +39,10 @@ class SpanPiece(NamedTuple):
 
 
 class ContentSpan:
-    """Reads by offset and never moves a file's own position, so that spans may share files."""
+    """Part of one or more open files, read as a single file.
+
+    Reads by offset and never moves a file's own position, so that spans may share files.
+    """
 
     def __init__(self, pieces: Iterable[SpanPiece]) -> None:
         self.pieces = tuple(piece for piece in pieces if piece.size)
@@ -56,7 +57,7 @@ class ContentSpan:
         return cls([SpanPiece(file.fileno(), 0, os.fstat(file.fileno()).st_size)])
 
     def part(self, start: int, size: int) -> ContentSpan:
-        """The stretch from ``start`` on, of at most ``size`` bytes."""
+        """The part from ``start`` on, of at most ``size`` bytes."""
         end = min(start + size, self.size)
         return ContentSpan(
             SpanPiece(
@@ -73,7 +74,7 @@ class ContentSpan:
             at += len(block)
 
     def block(self, at: int, size: int) -> bytes:
-        """So many bytes, with zeros for what lies behind the end."""
+        """``size`` bytes, with zeros beyond the end."""
         return self._read_at(at, size).ljust(size, b"\x00")
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
@@ -104,53 +105,60 @@ def copy_blocks(blocks: Iterable[bytes], out: BinaryIO) -> None:
 
 
 class Damage(NamedTuple):
+    """What is wrong with a volume, and the offset, as far as its hashes show it."""
+
     detail: str
     offset: int | None = None
 
 
-def verify_hash(volume: OpenVolume, due: bytes, carrier: Carrier, count: Count) -> Damage | None:
-    """What is wrong with a volume that is to have this hash; None where it has."""
+def verify_hash(
+    volume: OpenVolume, expected: bytes, carrier: Carrier, count: Count
+) -> Damage | None:
+    """The damage of a volume whose hash should be ``expected``; None if it is."""
     digest, at = Hasher(), 0
     try:
         while block := os.pread(volume.fd, min(BLOCK, volume.size - at), at):
             digest.update(block)
             count.add(len(block))
             at += len(block)
-        return None if digest.digest() == due else _locate(volume, due, carrier)
+        return None if digest.digest() == expected else _locate(volume, expected, carrier)
     except OSError as error:
         # A bad sector, or a medium that is gone.
         return Damage(f"cannot be read from byte {at} on: {error.strerror}", at)
 
 
-def _locate(volume: OpenVolume, due: bytes, carrier: Carrier) -> Damage:
+def _locate(volume: OpenVolume, expected: bytes, carrier: Carrier) -> Damage:
     size = volume.size - HEADER_BYTES
     payload = ContentSpan([SpanPiece(volume.fd, HEADER_BYTES, size)])
-    made = header_of(carrier, volume.header.index, size, h_blocks(payload.blocks()))
-    # With the header that goes with its payload, would it be the volume that was written?
+    header = header_of(carrier, volume.header.index, size, h_blocks(payload.blocks()))
+    # If the hash holds with a header derived from the payload, only the header is damaged.
     whole = Hasher()
-    for block in chain([made], payload.blocks()):
+    for block in chain([header], payload.blocks()):
         whole.update(block)
-    if whole.digest() != due:
+    if whole.digest() != expected:
         return Damage(f"is changed between byte {HEADER_BYTES} and its end at {volume.size}")
-    pairs = zip(made, os.pread(volume.fd, HEADER_BYTES, 0), strict=True)
+    pairs = zip(header, os.pread(volume.fd, HEADER_BYTES, 0), strict=True)
     at = next(number for number, (mine, theirs) in enumerate(pairs) if mine != theirs)
     return Damage(f"is changed at byte {at}, in its header", at)
 
 
 def header_of(carrier: Carrier, index: int, size: int, digest: bytes) -> bytes:
-    """The header that a volume with such a payload has in this carrier."""
-    made = VolumeHeader(carrier.set_id, index, carrier.data, carrier.parity, size, digest)
-    return made.encode()
+    """The encoded header of a volume with such a payload in this carrier."""
+    header = VolumeHeader(carrier.set_id, index, carrier.data, carrier.parity, size, digest)
+    return header.encode()
 
 
 class CarrierSet:
-    """Checks run in the order of the methods; each raises Refused."""
+    """The bags of one carrier, from one medium or several.
+
+    Checks run in the order of the methods; each raises Refused.
+    """
 
     def __init__(self, roots: Sequence[Path | BagPath]) -> None:
         self._stack = ExitStack()
         self._bags: list[Bag] = []
         self._good: dict[int, ContentSpan] = {}
-        self._found: dict[int, list[OpenVolume]] = {}
+        self._present: dict[int, list[OpenVolume]] = {}
         self.notes: list[str] = []
         try:
             for root in roots:
@@ -181,46 +189,48 @@ class CarrierSet:
         return ", ".join(sorted(trust.exporters[signer] for signer in signers))
 
     def verify_complete(self) -> None:
-        """Refuse when more volumes are missing, or of a wrong size, than parity makes good."""
+        """Refuse if more volumes are missing, or of a wrong size, than parity can rebuild."""
         for bag in self._bags:
             for volume in bag.volumes():
-                self._found.setdefault(volume.header.index, []).append(volume)
+                self._present.setdefault(volume.header.index, []).append(volume)
             self.notes += bag.notes
         lost = []
-        for index, due in enumerate(self.carrier.volumes):
-            here = [item for item in self._found.get(index, ()) if item.size == due.size]
-            if not here:
+        for index, listed in enumerate(self.carrier.volumes):
+            copies = [copy for copy in self._present.get(index, ()) if copy.size == listed.size]
+            if not copies:
                 lost.append(self._lost(index))
-            self._found[index] = here
-        self._refuse_many(lost, CarrierFault.INCOMPLETE)
+            self._present[index] = copies
+        self._verify_recoverable(lost, CarrierFault.INCOMPLETE)
 
     def verify_intact(self, watch: Watch = no_progress_watch) -> None:
-        """Refuse when more volumes are lost or changed than parity makes good."""
+        """Refuse if more volumes are missing or damaged than parity can rebuild."""
         bad: dict[int, Damage] = {}
         with watch("hashing volumes", "bytes") as progress:
             count = Count(
-                sum(item.size for some in self._found.values() for item in some), progress
+                sum(volume.size for copies in self._present.values() for volume in copies), progress
             )
             for index in range(len(self.carrier.volumes)):
                 damage = self._damage(index, count)
                 if damage is not None:
                     bad[index] = damage
-        changed = any(self._found[index] for index in bad)
+        changed = any(self._present[index] for index in bad)
         lost = [
-            f"{volume_path(self.carrier, item)} {damage.detail}" for item, damage in bad.items()
+            f"{volume_path(self.carrier, index)} {damage.detail}" for index, damage in bad.items()
         ]
         offset = next(iter(bad.values())).offset if len(bad) == 1 else None
-        self._refuse_many(lost, CarrierFault.VOLUME if changed else CarrierFault.INCOMPLETE, offset)
-        self.notes += [f"{item}: made good from parity" for item in lost]
+        self._verify_recoverable(
+            lost, CarrierFault.VOLUME if changed else CarrierFault.INCOMPLETE, offset
+        )
+        self.notes += [f"{line}: made good from parity" for line in lost]
 
     def stored(self, scratch: Path, watch: Watch = no_progress_watch) -> ContentSpan:
-        """What the volumes hold, as one; lost ones are rebuilt below ``scratch``."""
+        """The content of all data volumes; lost volumes are rebuilt below ``scratch``."""
         missing = [index for index in range(self.carrier.data) if index not in self._good]
         if missing:
             with watch("rebuilding from parity", "bytes") as progress:
                 self._rebuild(missing, scratch, progress)
         pieces = [self._good[index].pieces for index in range(self.carrier.data)]
-        return ContentSpan(piece for result in pieces for piece in result)
+        return ContentSpan(piece for volume_pieces in pieces for piece in volume_pieces)
 
     def close(self) -> None:
         self._stack.close()
@@ -236,7 +246,7 @@ class CarrierSet:
     ) -> None:
         self.close()
 
-    def _refuse_many(
+    def _verify_recoverable(
         self, lost: Sequence[str], fault: CarrierFault, offset: int | None = None
     ) -> None:
         if len(lost) > self.carrier.parity:
@@ -244,18 +254,18 @@ class CarrierSet:
             raise Refused(fault, f"{'; '.join(lost)}{rest}", offset=offset)
 
     def _lost(self, index: int) -> str:
-        path, due = volume_path(self.carrier, index), self.carrier.volumes[index]
-        where = f" (medium {due.bag} of {self.carrier.bags})" if self.carrier.bags > 1 else ""
-        for item in self._found.get(index, ()):
-            return f"{path} has {item.size} bytes of {due.size}{where}"
+        path, listed = volume_path(self.carrier, index), self.carrier.volumes[index]
+        where = f" (medium {listed.bag} of {self.carrier.bags})" if self.carrier.bags > 1 else ""
+        for volume in self._present.get(index, ()):
+            return f"{path} has {volume.size} bytes of {listed.size}{where}"
         return f"{path} is missing{where}"
 
     def _damage(self, index: int, count: Count) -> Damage | None:
-        """Why no copy of a volume can be used; None once one is."""
+        """Why no copy of a volume is usable; None if one is, which then counts as good."""
         damage = Damage("is missing")
-        for volume in self._found[index]:
-            due = self.carrier.volumes[index].file_hash
-            wrong = verify_hash(volume, due, self.carrier, count)
+        for volume in self._present[index]:
+            listed = self.carrier.volumes[index].file_hash
+            wrong = verify_hash(volume, listed, self.carrier, count)
             if wrong is None:
                 size = volume.size - HEADER_BYTES
                 self._good[index] = ContentSpan([SpanPiece(volume.fd, HEADER_BYTES, size)])
@@ -280,14 +290,14 @@ class CarrierSet:
             self._verify_rebuilt(index, files[index], digests[index].digest())
 
     def _verify_rebuilt(self, index: int, fd: int, digest: bytes) -> None:
-        due, carrier = self.carrier.volumes[index], self.carrier
-        size = due.size - HEADER_BYTES
+        listed, carrier = self.carrier.volumes[index], self.carrier
+        size = listed.size - HEADER_BYTES
         span = ContentSpan([SpanPiece(fd, 0, size)])
         whole = Hasher()
         whole.update(header_of(carrier, index, size, digest))
         for block in span.blocks():
             whole.update(block)
-        if whole.digest() != due.file_hash:
+        if whole.digest() != listed.file_hash:
             detail = f"{volume_path(carrier, index)} does not come back from parity"
             raise Refused(CarrierFault.VOLUME, detail)
         self._good[index] = span
@@ -302,12 +312,9 @@ class CarrierSet:
         return fd
 
 
-_MAX_LEDGER: Final = 1 << 18
-
-
 @dataclass(frozen=True, slots=True)
 class Cargo:
-    """What is carried, and the ledger whose last entry says what it should be."""
+    """The content of a carrier, and the ledger whose last entry describes it."""
 
     ledger: CarrierLedger
     content: ContentSpan
@@ -322,9 +329,9 @@ def unpacked(
     most: int = BundleLimits().max_bytes,
     watch: Watch = no_progress_watch,
 ) -> Iterator[Cargo]:
-    """The cargo of volumes whose hashes and signature hold; it needs room below ``scratch``.
+    """The cargo of volumes whose hashes and signature hold; it takes space below ``scratch``.
 
-    One that says itself that it is more than ``most`` bytes is not unpacked at all.
+    A cargo that declares more than ``most`` bytes is not unpacked at all.
     """
     if carrier.encryption is None and carrier.compression is None:
         yield _cargo(carrier, stored)

@@ -1,11 +1,7 @@
-"""How old a checkpoint is, in words; whether that is too old is for people and their policies.
+"""Verification of a carrier to one of three levels, with a report and a transcript (AGB0 4.5).
 
-The check of a carrier to one of three levels, and a report of what was found (AGB0 4.5).
-
-The transcript of a check, for the files of whoever made it.
-
-The same check at the same time is the same text; how old the checkpoint was is a fact for people,
-and refuses nothing.
+The same verification at the same time gives the same text. The age of a checkpoint is reported for
+people and their policies; by itself it refuses nothing.
 """
 
 from __future__ import annotations
@@ -30,10 +26,19 @@ from veen.recorder_checkpoint import RecorderCheckpoint
 from veen.system.environment import Watch, no_progress_watch
 
 _UNITS: Final = ((86_400, "day"), (3_600, "hour"))
+_MAX_CHECKPOINT = 1 << 20
+UNREADABLE: Final = (errno.EIO, errno.ENXIO, errno.ENODEV, errno.ENOMEDIUM, errno.ESTALE)
+"""Errors of a medium rather than of a local disk: they say nothing about other carriers."""
+_LINE = 4000
+_MEANING = {
+    Level.COMPLETE: "every volume is there, or parity makes it good",
+    Level.INTACT: "every byte is as the exporter wrote it",
+    Level.VALID: "signatures, proofs and events hold",
+}
 
 
 def time_text(seconds: int) -> str:
-    """In the largest unit of which there is one, cut off: 3 days."""
+    """A duration in its largest unit, rounded down: 3 days."""
     for size, unit in _UNITS:
         count = seconds // size
         if count:
@@ -48,39 +53,36 @@ def age_text(seconds: int) -> str:
 
 
 def too_old(age_sec: int | None, most_sec: int | None) -> str:
-    """What is said of a checkpoint that is older than a policy allows; nothing of any other."""
+    """The text about a checkpoint that is older than a policy allows; empty for any other."""
     if age_sec is None or most_sec is None or age_sec <= most_sec:
         return ""
     return f"its checkpoint is {age_text(age_sec)}, more than {time_text(most_sec)}"
 
 
-_MAX_CHECKPOINT = 1 << 20
-UNREADABLE: Final = (errno.EIO, errno.ENXIO, errno.ENODEV, errno.ENOMEDIUM, errno.ESTALE)
-"""Errors of a medium, and of no disk of ours: they say nothing about other carriers."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyContext:
-    """What a check is made with. ``scratch`` is a private directory with room for the content."""
+    """The inputs of a verification. ``scratch`` is a private directory with space for the
+    content.
+    """
 
     trust: TrustStore
     scratch: Path
     privates: Sequence[bytes] = field(default=(), repr=False)
-    """Keys of this zone, for carriers that are sealed to it."""
+    """Private keys of this zone, for carriers that are encrypted to it."""
     held: HeldStream | None = None
     limits: BundleLimits = field(default_factory=BundleLimits)
     workers: int = 1
     watch: Watch = no_progress_watch
-    """Sees each part of the work on a carrier, that of the events among them."""
+    """Gets the progress of each step on a carrier, including its events."""
     now: int | None = None
-    """When the check is made, in seconds; how old a checkpoint is can be told only with it."""
+    """When the carrier is verified, in seconds; required to know the age of a checkpoint."""
     max_age_sec: int | None = None
-    """What carries an older checkpoint is refused."""
+    """A carrier with an older checkpoint is refused."""
 
 
 @dataclass(slots=True, kw_only=True)
 class VerifyReport:
-    """What was asked, what held, and the first thing that did not."""
+    """The level that was asked for, the levels that hold, and the first fault."""
 
     asked: Level
     held: list[Level] = field(default_factory=list)
@@ -92,18 +94,18 @@ class VerifyReport:
     bundle: VerifiedBundle | None = None
     heartbeat: RecorderCheckpoint | None = None
     hub: HubIdentity | None = None
-    """The identity by which the hub's signatures were verified."""
+    """The identity that the hub's signatures were verified with."""
     now: int | None = None
-    """When it was checked, in seconds."""
+    """When it was verified, in seconds."""
 
     @property
     def checkpoint(self) -> RecorderCheckpoint | None:
-        """How far the source says that it had come."""
+        """The checkpoint that the carrier brings."""
         return self.bundle.header.export_checkpoint if self.bundle else self.heartbeat
 
     @property
     def age_sec(self) -> int | None:
-        """How old the checkpoint was at the check; below 0 if the clocks disagree."""
+        """The age of the checkpoint when it was verified; below 0 if the clocks disagree."""
         if self.now is None or self.checkpoint is None:
             return None
         return self.now - self.checkpoint.created_at
@@ -114,21 +116,21 @@ class VerifyReport:
 
     @property
     def verdict(self) -> str:
-        """One word for programs: the level that held, or the code and name of the fault."""
+        """The result for programs: the level that holds, or the code and name of the fault."""
         if self.refusal is None:
             return self.asked.value
         return f"{self.refusal.fault.code.value}/{self.refusal.fault.detail_enum}"
 
 
 def check_carrier(
-    bags: Sequence[Path | BagPath], level: Level, means: VerifyContext
+    bags: Sequence[Path | BagPath], level: Level, context: VerifyContext
 ) -> VerifyReport:
-    """Check the bags of one carrier; nothing is written but below ``scratch``."""
-    report = VerifyReport(asked=level, now=means.now)
+    """Verify the bags of one carrier; nothing is written except below ``scratch``."""
+    report = VerifyReport(asked=level, now=context.now)
     try:
         with CarrierSet(bags) as carrier_set:
             try:
-                _check(carrier_set, means, report)
+                _check(carrier_set, context, report)
             finally:
                 report.notes += carrier_set.notes
     except Refused as error:
@@ -140,58 +142,58 @@ def check_carrier(
     return report
 
 
-def _check(set_: CarrierSet, means: VerifyContext, report: VerifyReport) -> None:
-    report.carrier, report.ledger = set_.carrier, set_.carrier.ledger
+def _check(carrier_set: CarrierSet, context: VerifyContext, report: VerifyReport) -> None:
+    report.carrier, report.ledger = carrier_set.carrier, carrier_set.carrier.ledger
     if report.asked is Level.VALID:
-        # Cheap, and nothing more is done for whoever is not known.
-        report.signer = set_.verify_signatures(means.trust)
-    set_.verify_complete()
+        # Cheap; an unknown signer gets no further work done.
+        report.signer = carrier_set.verify_signatures(context.trust)
+    carrier_set.verify_complete()
     report.held.append(Level.COMPLETE)
     if report.asked is Level.COMPLETE:
         return
-    set_.verify_intact(means.watch)
+    carrier_set.verify_intact(context.watch)
     report.held.append(Level.INTACT)
     if report.asked is Level.VALID:
-        stored = set_.stored(means.scratch, means.watch)
-        most = means.limits.max_bytes
+        stored = carrier_set.stored(context.scratch, context.watch)
+        most = context.limits.max_bytes
         with unpacked(
-            set_.carrier, stored, means.privates, means.scratch, most, means.watch
+            carrier_set.carrier, stored, context.privates, context.scratch, most, context.watch
         ) as cargo:
             report.ledger = cargo.ledger
-            verify_cargo(cargo, means, report)
+            verify_cargo(cargo, context, report)
         report.held.append(Level.VALID)
 
 
-def verify_cargo(cargo: Cargo, means: VerifyContext, report: VerifyReport) -> None:
-    """The bundle or the heartbeat, which must be what the ledger's last entry says."""
-    entry, report.now = cargo.ledger.tail[-1], means.now
+def verify_cargo(cargo: Cargo, context: VerifyContext, report: VerifyReport) -> None:
+    """Verify the bundle or the heartbeat, which must match the ledger's last entry."""
+    entry, report.now = cargo.ledger.tail[-1], context.now
     if entry.bundle_id is None:
-        report.heartbeat = _verify_heartbeat(cargo, means.trust)
+        report.heartbeat = _verify_heartbeat(cargo, context.trust)
         is_entered = entry.is_of_heartbeat(report.heartbeat)
     else:
-        report.bundle = _verify_bundle(cargo, means)
+        report.bundle = _verify_bundle(cargo, context)
         is_entered = entry.is_of_bundle(report.bundle.header)
     if not is_entered:
         raise Refused(CarrierFault.LEDGER, "the ledger enters something else than what is carried")
-    report.hub = means.trust.hubs.get(entry.hub_id)
-    _verify_age(report, means)
+    report.hub = context.trust.hubs.get(entry.hub_id)
+    _verify_age(report, context)
 
 
-def _verify_bundle(cargo: Cargo, means: VerifyContext) -> VerifiedBundle:
-    with means.watch("verifying", "events") as progress:
+def _verify_bundle(cargo: Cargo, context: VerifyContext) -> VerifiedBundle:
+    with context.watch("verifying", "events") as progress:
         return verify_bundle(
             cargo.content,
-            means.trust,
-            means.held,
-            limits=means.limits,
-            workers=means.workers,
+            context.trust,
+            context.held,
+            limits=context.limits,
+            workers=context.workers,
             progress=progress,
         )
 
 
-def _verify_age(report: VerifyReport, means: VerifyContext) -> None:
-    """Age is a matter of policy, never of truth: without one nothing expires."""
-    detail = too_old(report.age_sec, means.max_age_sec)
+def _verify_age(report: VerifyReport, context: VerifyContext) -> None:
+    """Refuse a checkpoint that is older than the policy allows; without a policy none expires."""
+    detail = too_old(report.age_sec, context.max_age_sec)
     if detail:
         raise Refused(CarrierFault.AGE, detail)
 
@@ -206,16 +208,8 @@ def _verify_heartbeat(cargo: Cargo, trust: TrustStore) -> RecorderCheckpoint:
     return checkpoint
 
 
-_LINE = 4000
-_MEANING = {
-    Level.COMPLETE: "every volume is there, or parity makes it good",
-    Level.INTACT: "every byte is as the exporter wrote it",
-    Level.VALID: "signatures, proofs and events hold",
-}
-
-
 def transcript(report: VerifyReport) -> str:
-    """Plain text, one fact a line; nothing in it can move a cursor or end a line."""
+    """Plain text, a fact on each line, without control characters from a medium."""
     return "".join(f"{line}\n" for line in _lines(report))
 
 

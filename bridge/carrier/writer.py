@@ -1,6 +1,4 @@
-"""The file whose bytes the volumes of a carrier hold: the content as it is, packed, or sealed.
-
-Building a carrier in a local directory, from where it goes to media (AGB0 4.9).
+"""Building a carrier in a local directory, from where it is copied to media (AGB0 4.9).
 
 The same content, ledger, packing and exporter give the same bytes.
 """
@@ -38,7 +36,7 @@ from veen.wire import cbor
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file, and how it came to be."""
+    """The file whose bytes the volumes hold, and how it was encoded."""
 
     file: Path
     compression: Compression | None = None
@@ -48,36 +46,36 @@ class StoredFile:
 def store(
     content: Path,
     ledger: CarrierLedger,
-    work: Path,
+    folder: Path,
     *,
     compress: bool,
     sealing: Sealing | None,
     watch: Watch,
 ) -> StoredFile:
-    """What is to be cut into volumes; made below ``work`` unless the content serves as it is.
+    """The file to be split into volumes: the content itself, or its encoded form below ``folder``.
 
-    A sealed carrier has its ledger before the content, inside the seal.
+    An encrypted carrier has its ledger before the content, inside the encryption.
     """
     prefix = ledger.encode() if sealing else b""
     stored, size = StoredFile(content), len(prefix) + content.stat().st_size
     if compress:
         with watch("packing", "bytes") as progress:
             plain = Count(size, progress).through(_read(prefix, content))
-            file = _write(work / "packed", compress_bytes(plain, size))
+            file = _write(folder / "packed", compress_bytes(plain, size))
         stored, prefix = StoredFile(file, Compression(alg=ZSTD, plain_len=size)), b""
-    return _seal(stored, prefix, sealing, work, watch) if sealing else stored
+    return _seal(stored, prefix, sealing, folder, watch) if sealing else stored
 
 
 def _seal(
-    stored: StoredFile, prefix: bytes, sealing: Sealing, work: Path, watch: Watch
+    stored: StoredFile, prefix: bytes, sealing: Sealing, folder: Path, watch: Watch
 ) -> StoredFile:
-    """Read twice: the key depends on all of it."""
+    """Encrypt a file, which is read twice, since the key depends on all of it."""
     with watch("sealing", "bytes") as progress:
         count = Count(2 * (len(prefix) + stored.file.stat().st_size), progress)
         digest = h_blocks(count.through(_read(prefix, stored.file)))
         sealer = VolumeSealer(sealing, digest)
         blocks = count.through(_read(prefix, stored.file))
-        file = _write(work / "sealed", sealer.seal(blocks))
+        file = _write(folder / "sealed", sealer.seal(blocks))
     if stored.compression is not None:
         stored.file.unlink()
     return StoredFile(file, stored.compression, sealer.encryption)
@@ -97,7 +95,7 @@ def _write(path: Path, blocks: Iterable[bytes]) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class StagedCarrier:
-    """The bags of one carrier, in order; each goes on a medium of its own."""
+    """The bags of one carrier, in order, each for a medium of its own."""
 
     carrier: Carrier
     bags: tuple[Path, ...]
@@ -105,11 +103,11 @@ class StagedCarrier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """What is carried: the file of a bundle, or of a checkpoint for a heartbeat."""
+    """The content of a carrier: the file of a bundle, or of a checkpoint for a heartbeat."""
 
     file: Path
     ledger: CarrierLedger
-    """Its last entry is that of this content."""
+    """The ledger whose last entry is that of this content."""
 
 
 def stage(
@@ -120,22 +118,22 @@ def stage(
     sealing: Sealing | None = None,
     watch: Watch = no_progress_watch,
 ) -> StagedCarrier:
-    """Build the bags below ``staging``, which holds nothing else when this begins."""
+    """Build the bags below ``staging``, which must be empty."""
     if not content.ledger.tail:
         raise Malformed("the ledger has no entry for what is to be carried")
-    work = staging / "work"
-    work.mkdir()
+    folder = staging / "work"
+    folder.mkdir()
     stored = store(
         content.file,
         content.ledger,
-        work,
+        folder,
         compress=packing.compress,
         sealing=sealing,
         watch=watch,
     )
     with stored.file.open("rb") as file:
         set_id, data = _identify(ContentSpan.of_file(file), packing, watch)
-        volumes = _write_volumes(ContentSpan.of_file(file), packing, set_id, data, work, watch)
+        volumes = _write_volumes(ContentSpan.of_file(file), packing, set_id, data, folder, watch)
     per_bag = packing.volumes_per_bag
     carrier = Carrier(
         tool=TOOL,
@@ -155,7 +153,7 @@ def stage(
     bags = tuple(_write_bag(carrier, bag, volumes, signer, staging) for bag in _bags(carrier))
     if stored.file != content.file:
         stored.file.unlink()
-    work.rmdir()
+    folder.rmdir()
     return StagedCarrier(carrier, bags)
 
 
@@ -164,7 +162,7 @@ def _bags(carrier: Carrier) -> range:
 
 
 def _identify(stored: ContentSpan, packing: Packing, watch: Watch) -> tuple[bytes, int]:
-    """A name for the set, from its bytes and how they are cut; and how many volumes hold them."""
+    """The set_id, from the content and its packing, and the number of data volumes."""
     data = packing.data_volumes(stored.size, HEADER_BYTES)
     cut = cbor.dump([packing.volume_bytes, packing.volumes_per_bag, data, packing.parity])
     with watch("hashing what is carried", "bytes") as progress:
@@ -173,12 +171,12 @@ def _identify(stored: ContentSpan, packing: Packing, watch: Watch) -> tuple[byte
 
 
 def _write_volumes(
-    stored: ContentSpan, packing: Packing, set_id: bytes, data: int, work: Path, watch: Watch
+    stored: ContentSpan, packing: Packing, set_id: bytes, data: int, folder: Path, watch: Watch
 ) -> list[Path]:
     capacity = packing.volume_bytes - HEADER_BYTES
     full = min(capacity, stored.size)
     spans = [stored.part(index * capacity, capacity) for index in range(data)]
-    paths = [work / volume_name(index, data) for index in range(data + packing.parity)]
+    paths = [folder / volume_name(index, data) for index in range(data + packing.parity)]
     with watch("cutting volumes", "bytes") as progress:
         count = Count(2 * stored.size, progress)
         for index, (path, span) in enumerate(zip(paths, spans, strict=False)):
@@ -208,9 +206,9 @@ def _write_parity(
                 file.write(block)
                 count.add(len(block))
         for number, (file, digest) in enumerate(zip(files, digests, strict=True), len(spans)):
-            made = VolumeHeader(set_id, number, len(spans), len(paths), size, digest.digest())
+            header = VolumeHeader(set_id, number, len(spans), len(paths), size, digest.digest())
             file.seek(0)
-            file.write(made.encode())
+            file.write(header.encode())
 
 
 def _write_bag(

@@ -1,8 +1,6 @@
-"""From a range of the log and a checkpoint to a bundle: nothing else has a part in it (AGB0 4.4).
+"""Building a bundle and its carrier on local disk, and verifying both before any medium is touched.
 
-The same range and checkpoint give the same bytes, whenever and wherever.
-
-Making a carrier on local disk and proving it, before any medium is touched (AGB0 4.5, 4.9).
+A bundle depends on its range of the log and its checkpoint alone (AGB0 4.4, 4.5, 4.9).
 """
 
 from __future__ import annotations
@@ -40,12 +38,12 @@ class RolledBack(Untrusted):
 
 
 class NothingThere(VeenError):
-    """A range of which nothing can be exported."""
+    """A range without any event to export."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """How large a bundle becomes at most: so many bytes of events, or one event."""
+    """The maximum size of a bundle; a single event may exceed ``max_bytes``."""
 
     max_bytes: int
     max_events: int
@@ -53,7 +51,7 @@ class Caps:
 
 @dataclass(frozen=True, slots=True)
 class ExportRange:
-    """Events of one stream, as they stand at a checkpoint."""
+    """A range of one stream, as of a checkpoint."""
 
     stream: str
     from_seq: int
@@ -64,7 +62,7 @@ class ExportRange:
 def plan(
     stream: str, cursor: Cursor, checkpoint: RecorderCheckpoint, max_events: int
 ) -> ExportRange | None:
-    """The next events to export, as many as may be in one bundle; None when there are none.
+    """The next range to export, of at most ``max_events``; None if there is nothing new.
 
     A stream that ends before the cursor, or has another root there, is RolledBack.
     """
@@ -87,10 +85,10 @@ def plan(
 
 @dataclass(slots=True)
 class Unopened:
-    """Events that are carried sealed because they cannot be opened here.
+    """Events that are exported sealed because they cannot be opened here.
 
-    Most of them are sealed to somebody else. ``bad`` of them no key would open; the first few are
-    named by stream_seq and reason.
+    Most of them are sealed to another reader. ``bad`` of them no key would open; the first few are
+    listed with stream_seq and reason.
     """
 
     NAMED: ClassVar = 5
@@ -108,18 +106,18 @@ class Unopened:
 
 
 class BodyOpener:
-    """Opens bodies with whichever of its keys does; the last that did is tried first."""
+    """Opens bodies with any of its keys; the key that last succeeded is tried first."""
 
     def __init__(self, keys: Sequence[bytes], limits: Limits) -> None:
         self._keys = list(dict.fromkeys(keys))
         self._limits = limits
 
     def event(self, pair: Pair) -> BundleEvent:
-        """An event as it is exported: disclosed where a key opens it, else sealed as it is."""
+        """An event as exported: disclosed if a key opens it, else sealed as it is."""
         return self.read(pair)[0]
 
     def read(self, pair: Pair) -> tuple[BundleEvent, Unopenable | None]:
-        """The event as it is exported, and why it stays sealed if it does."""
+        """The event as exported, and the reason if it stays sealed."""
         try:
             opened = open_with_any(self._keys, pair.msg, DEFAULT_PROFILE, self._limits)
         except Unopenable as error:
@@ -146,7 +144,7 @@ def _metadata(pair: Pair, opened: Opened) -> Metadata | None:
 
 @dataclass(frozen=True, slots=True)
 class Spooled:
-    """Events on disk, one after another, and how long each is."""
+    """Encoded events in a temporary file, with their sizes."""
 
     file: Path
     sizes: tuple[int, ...]
@@ -170,7 +168,7 @@ def build(
 ) -> tuple[Header, Path, Unopened]:
     """Write the bundle of a range below ``folder``, or of as much of it as the caps allow.
 
-    Without caps it is the whole range, as it must be for one that was cut before.
+    Without caps it is the whole range, as required for a range that was already cut.
     """
     spooled = _spool(reader, opener, range_, caps, folder / "events", progress)
     last = range_.from_seq + len(spooled.sizes) - 1
@@ -208,7 +206,7 @@ def _spool(
     pairs = reader.read(range_.stream, from_seq=range_.from_seq, to_seq=range_.to_seq)
     sizes: list[int] = []
     times: list[int] = []
-    due, size, unopened = range_.to_seq - range_.from_seq + 1, 0, Unopened()
+    count, size, unopened = range_.to_seq - range_.from_seq + 1, 0, Unopened()
     with path.open("xb") as file:
         for pair in pairs:
             event, error = opener.read(pair)
@@ -221,7 +219,7 @@ def _spool(
             file.write(raw)
             sizes.append(len(raw))
             times = [*times[:1], pair.receipt.hub_ts]
-            progress(len(sizes), due)
+            progress(len(sizes), count)
     if not sizes:
         raise NothingThere(
             f"{range_.stream} has no event {range_.from_seq}; see where it ends with "
@@ -232,7 +230,7 @@ def _spool(
 
 @dataclass(frozen=True, slots=True)
 class Proven:
-    """A bundle on local disk of which everything holds."""
+    """A verified bundle on local disk."""
 
     header: Header
     file: Path
@@ -243,7 +241,9 @@ class Proven:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workshop:
-    """``recipient`` is to whom carriers are sealed, if to anyone."""
+    """Verifies bundles and builds carriers; ``recipient`` is the key they are encrypted to, if
+    any.
+    """
 
     hub: HubIdentity
     signer: SigningKey
@@ -253,10 +253,12 @@ class Workshop:
     watch: Watch = no_progress_watch
 
     def prove(self, header: Header, file: Path, held: HeldRoots) -> Proven:
-        """What the importing zone would check, and that it continues what was exported before."""
+        """Verify a bundle as the importing zone would, and that it continues what was exported
+        before.
+        """
         with file.open("rb") as source:
             try:
-                result = self._verified(source, header.export_stream, held)
+                verified = self._verified(source, header.export_stream, held)
             except Refused as error:
                 if error.fault is not CarrierFault.FORK:
                     raise
@@ -266,7 +268,7 @@ class Workshop:
                     "compare it with its archive"
                 ) from error
             source.seek(0)
-            return Proven(result.header, file, h_file(source), result.root)
+            return Proven(verified.header, file, h_file(source), verified.root)
 
     def _verified(self, source: BundleSource, stream: str, held: HeldRoots) -> VerifiedBundle:
         with self.watch(f"proving {stream}", "events") as progress:
@@ -275,15 +277,15 @@ class Workshop:
             )
 
     def carrier(self, file: Path, ledger: CarrierLedger, folder: Path) -> StagedCarrier:
-        """The bags of a carrier below ``folder``, read again once they are written."""
+        """Build the bags of a carrier below ``folder``, and verify what was written."""
         staging, scratch = folder / "carrier", folder / "scratch"
         staging.mkdir()
         scratch.mkdir()
         sealing = Sealing.by(self.signer, self.recipient) if self.recipient else None
         content = Content(file=file, ledger=ledger)
         staged = stage(content, self.packing, self.signer, staging, sealing, self.watch)
-        means = VerifyContext(trust=self._trust(), scratch=scratch, watch=self.watch)
-        report = check_carrier(staged.bags, Level.INTACT, means)
+        context = VerifyContext(trust=self._trust(), scratch=scratch, watch=self.watch)
+        report = check_carrier(staged.bags, Level.INTACT, context)
         if report.refusal is not None:
             raise report.refusal
         return staged

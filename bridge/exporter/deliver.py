@@ -1,6 +1,6 @@
-"""What an export leaves in the audit log: begun, on its medium, or failed (AGB0 4.6).
+"""Delivery of a staged carrier: its bags copied to media, and the audit entries about it.
 
-Bringing the bags of a staged carrier to media, each to its own (AGB0 4.9).
+An export is audited as begun, as written to its medium, or as failed (AGB0 4.6, 4.9).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from veen.errors import VeenError
 from veen.system.durable import NoSpace, SyncFailed
 from veen.system.environment import Progress, no_progress
 
-_TOLD: Final = 1000
+_MAX_DETAIL: Final = 1000
 
 
 class StagingFailed(VeenError):
@@ -48,7 +48,7 @@ class StagingFailed(VeenError):
 
 
 class ExportAudit:
-    """For one operator and one medium."""
+    """Writes the audit entries of an export, for one operator and one medium."""
 
     def __init__(
         self, writer: AuditWriter, *, bridge_id: bytes, operator: str, medium: str
@@ -83,7 +83,7 @@ class ExportAudit:
         )
 
     def success(self, entry: CarrierLedgerEntry, proven: Proven) -> ExportSuccess:
-        """What is recorded once it is on the medium; ``finish`` records it."""
+        """The entry for a bundle that was written to the medium; ``finish`` records it."""
         header = proven.header
         return ExportSuccess(
             operator=self._operator,
@@ -120,7 +120,7 @@ class ExportAudit:
     def failing(
         self, stream: str | None, entry: CarrierLedgerEntry | None = None
     ) -> Iterator[None]:
-        """Record whatever goes wrong within, and let it go on."""
+        """Record any error raised within, and re-raise it."""
         try:
             yield
         except AuditPending:
@@ -145,7 +145,7 @@ class ExportAudit:
             from_seq=entry.from_seq if entry else None,
             to_seq=entry.to_seq if entry else None,
             code=_code(error),
-            detail=printable(str(error), _TOLD),
+            detail=printable(str(error), _MAX_DETAIL),
             offset=error.offset if isinstance(error, Refused | BadMedium) else None,
             medium=self._medium,
         )
@@ -163,9 +163,9 @@ def _code(error: VeenError) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Media:
-    """Mounted media in the order of the bags; what does not have its own goes to the last.
+    """Mounted media in the order of the bags; bags beyond the last medium go to the last.
 
-    ``medium_id`` is how people tell this medium, or this set of them, from others.
+    ``medium_id`` is a label by which people identify this medium, or this set of media.
     """
 
     roots: tuple[Path, ...]
@@ -176,42 +176,47 @@ class Media:
 def deliver(
     staged: StagedCarrier, media: Media, progress: Progress = no_progress
 ) -> tuple[Path, ...]:
-    """Every bag on its medium, synced and read back; or BadMedium, and nothing counts.
+    """Write every bag to its medium, synced and read back, or raise BadMedium.
 
-    Whether all media have room for what is to come is settled before the first byte. The standalone
-    verifier lies beside the bags of each.
+    The free space of all media is checked before the first byte is written. Each medium also gets
+    the standalone verifier.
     """
     last = len(media.roots) - 1
     places = [(bag, media.roots[min(number, last)]) for number, bag in enumerate(staged.bags)]
     for medium in dict.fromkeys(media.roots):
-        with _describe(medium):
-            due = [bag for bag, of in places if of == medium and not _is_there(medium, bag.name)]
-            verify_room(due, medium)
+        with _translate_errors(medium):
+            missing = [
+                bag for bag, of in places if of == medium and not _is_there(medium, bag.name)
+            ]
+            verify_room(missing, medium)
             has_verifier(medium)
     delivered = tuple(_deliver(bag, medium, media, progress) for bag, medium in places)
     for medium in dict.fromkeys(medium for _, medium in places):
-        with _describe(medium):
+        with _translate_errors(medium):
             put_verifier(medium)
     return delivered
 
 
 def medium_id(roots: Sequence[Path]) -> str:
-    """A name for media that were not given one, from their file systems."""
+    """A default label for media, derived from their file systems."""
     return "+".join(
         dict.fromkeys(f"fs-{os.statvfs(root).f_fsid & (1 << 64) - 1:016x}" for root in roots)
     )
 
 
 def _deliver(bag: Path, medium: Path, media: Media, progress: Progress) -> Path:
-    """Everything on the medium is opened by descriptor, so that no link leads elsewhere."""
-    with _describe(medium / FOLDER / bag.name):
+    """Write a bag to its medium, or verify it there if an earlier run completed it.
+
+    Everything on the medium is opened by descriptor, so that no link leads elsewhere.
+    """
+    with _translate_errors(medium / FOLDER / bag.name):
         if _is_there(medium, bag.name):
             folder = BagPath(medium, (FOLDER,))
             with folder.open() as within:
                 with within.directory(bag.name) as root:
                     if _is_finished(bag, root):
                         # An earlier run ended between its signature and the audit entry.
-                        _refuse_another(bag, root)
+                        _verify_same_carrier(bag, root)
                         verify_written(bag, root, progress)
                         return root.path
                 _discard(within, bag.name, media)
@@ -219,7 +224,7 @@ def _deliver(bag: Path, medium: Path, media: Media, progress: Progress) -> Path:
 
 
 def _is_there(medium: Path, name: str) -> bool:
-    """Whether anything lies where a bag is to go; a link on the way there is an OSError."""
+    """Whether anything exists at the target of a bag; a link on the way there is an OSError."""
     with Directory.root(medium) as root:
         if not root.exists(FOLDER):
             return False
@@ -228,16 +233,16 @@ def _is_there(medium: Path, name: str) -> bool:
 
 
 def _is_finished(bag: Path, root: Directory) -> bool:
-    """Whether a signature is there, other than one that was begun and not written to its end."""
+    """Whether the bag on the medium has a signature that is not a truncated copy of ours."""
     if not root.exists(SIGNATURE):
         return False
-    due = (bag / SIGNATURE).read_bytes()
-    small = read_small(root, SIGNATURE, MAX_TAG_BYTES)
-    return not (len(small) < len(due) and due.startswith(small))
+    signature = (bag / SIGNATURE).read_bytes()
+    written = read_small(root, SIGNATURE, MAX_TAG_BYTES)
+    return not (len(written) < len(signature) and signature.startswith(written))
 
 
 @contextmanager
-def _describe(place: Path) -> Iterator[None]:
+def _translate_errors(place: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -245,12 +250,15 @@ def _describe(place: Path) -> Iterator[None]:
             f"{error.filename or place}: {error.strerror}; take another medium"
         ) from error
     except (NoSpace, SyncFailed) as error:
-        # A sync that failed is not tried again: a second one may report what is not so.
+        # A failed sync is not retried: a second sync may wrongly report success.
         raise BadMedium(f"{place}: {error}; take another medium") from error
 
 
-def _refuse_another(bag: Path, root: Directory) -> None:
-    """A bridge that took a new identity gives its carriers the names they had before."""
+def _verify_same_carrier(bag: Path, root: Directory) -> None:
+    """Refuse a bag of the same name with another content.
+
+    A bridge that took a new identity gives its carriers the names they had before.
+    """
     if (bag / TAGMANIFEST).read_bytes() != read_small(root, TAGMANIFEST, MAX_TAG_BYTES):
         raise BadMedium(
             f"{root.path} is another carrier of the same bundle, of an earlier identity of this "

@@ -1,6 +1,6 @@
-"""The gap file: what the other zone lacks, carried back by hand to be exported again (AGB0 4.7).
+"""The gap file: ranges that the importing zone lacks, to be exported again (AGB0 4.7).
 
-It is read here and goes no further: nothing of it is written to a stream.
+People carry it back by hand. Only the exporter reads it; nothing of it is written to a stream.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from veen.wire.canonical_json import parse_json
 _VERSION: Final = 1
 _MOST: Final = 1 << 63
 MAX_BYTES: Final = 1 << 20
-"""Some ten thousand gaps; whoever lacks more takes everything again."""
+"""Some ten thousand gaps; beyond that, export everything again."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ExportGap:
-    """Events that are missing, both ends included."""
+    """A missing range of a stream, both ends included."""
 
     stream: str
     from_seq: int
@@ -32,7 +32,7 @@ class ExportGap:
 
 @dataclass(frozen=True, slots=True)
 class GapFile:
-    """What is missing of one hub's streams, in order."""
+    """The missing ranges of one hub's streams, in order."""
 
     source_hub_id: bytes
     gaps: tuple[ExportGap, ...]
@@ -55,7 +55,7 @@ class GapFile:
 
     @classmethod
     def read(cls, path: Path) -> GapFile:
-        """The file at a path, of which no more is read than a gap file may be long."""
+        """Read and decode a gap file; at most ``MAX_BYTES`` are read."""
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
         try:
@@ -69,27 +69,26 @@ class GapFile:
     def decode(cls, raw: bytes) -> GapFile:
         if len(raw) > MAX_BYTES:
             raise Malformed(f"longer than {MAX_BYTES} bytes, no gap file is")
-        value = parse_json(raw)
+        document = parse_json(raw)
         try:
-            result = cls(bytes.fromhex(value["source_hub_id"]), tuple(map(_gap, value["gaps"])))
+            gap_file = cls(
+                bytes.fromhex(document["source_hub_id"]), tuple(map(_gap, document["gaps"]))
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise Malformed(f"not a gap file: {error}") from error
-        if result.encode() != raw.removesuffix(b"\n") or len(result.source_hub_id) != 32:
+        if gap_file.encode() != raw.removesuffix(b"\n") or len(gap_file.source_hub_id) != 32:
             raise Malformed("not a gap file as veen bridge reconcile writes it")
-        for item, following in pairwise(result.gaps):
-            if (following.stream, following.from_seq) <= (item.stream, item.to_seq):
+        for gap, following in pairwise(gap_file.gaps):
+            if (following.stream, following.from_seq) <= (gap.stream, gap.to_seq):
                 detail = f"{following.from_seq} to {following.to_seq} of {following.stream!a}"
                 raise Malformed(f"gaps that overlap or are out of order, at {detail}")
-        return result
+        return gap_file
 
 
 def _gap(value: Any) -> ExportGap:
-    export_gap = ExportGap(value["stream"], value["from"], value["to"])
-    if type(export_gap.stream) is not str or type(export_gap.from_seq) is not int:
+    gap = ExportGap(value["stream"], value["from"], value["to"])
+    if type(gap.stream) is not str or type(gap.from_seq) is not int:
         raise Malformed("a gap names a stream, and numbers")
-    if (
-        type(export_gap.to_seq) is not int
-        or not 1 <= export_gap.from_seq <= export_gap.to_seq < _MOST
-    ):
-        raise Malformed(f"a gap from {export_gap.from_seq} to {export_gap.to_seq}")
-    return export_gap
+    if type(gap.to_seq) is not int or not 1 <= gap.from_seq <= gap.to_seq < _MOST:
+        raise Malformed(f"a gap from {gap.from_seq} to {gap.to_seq}")
+    return gap

@@ -1,5 +1,5 @@
-"""What was exported so far, as the audit log tells it: cursors, the ledger, what was begun
-(AGB0 4.6).
+"""The export history according to the audit log: cursors, the ledger, and begun exports (AGB0
+4.6).
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from veen.errors import Untrusted
 
 
 class Cursor(NamedTuple):
-    """How far a stream was exported, and the root it had there; 0 and None for not at all."""
+    """The last exported event of a stream and the root there; 0 and None if nothing was
+    exported.
+    """
 
     seq: int
     root: bytes | None
@@ -30,8 +32,8 @@ class Cursor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """``entries`` is the whole ledger of this bridge. ``news`` are the entries of the log that tell
-    of anything but the carrying of the log itself.
+    """The exports so far. ``entries`` is the whole ledger of this bridge. ``news`` are the entries
+    of the log about anything but the export of the log itself.
     """
 
     bridge_id: bytes
@@ -46,7 +48,9 @@ class History:
         return Cursor(last.to_seq, last.root) if last else Cursor(0, None)
 
     def roots(self, stream: str) -> HeldRoots:
-        """The roots of a stream wherever a bundle of it ended: what the next has to join on to."""
+        """The roots of a stream at the end of each exported bundle, which the next must
+        continue.
+        """
         return HeldRoots(
             {success.to_seq: success.root for success in self.successes if success.stream == stream}
         )
@@ -64,40 +68,40 @@ class History:
         return replace(self, done=self.done | {n})
 
     def ledger(self, upto: int | None = None) -> CarrierLedger:
-        """The ledger up to an entry, or all of it; of which the tail travels."""
+        """The tail of the ledger up to an entry, or of all of it, as a carrier contains it."""
         entries = self.entries[:upto]
         return CarrierLedger(bridge_id=self.bridge_id, tail=entries[-TAIL:])
 
     def begun(self) -> tuple[CarrierLedgerEntry, ...]:
-        """What was begun and is on no medium yet, as far as is known."""
+        """Entries that were begun and are not known to be on a medium."""
         return tuple(entry for entry in self.entries if entry.n not in self.done)
 
     def unfinished(self) -> CarrierLedgerEntry | None:
-        """The first of what was begun and is on no medium yet."""
+        """The first entry that was begun and is not known to be on a medium."""
         return next(iter(self.begun()), None)
 
     def is_recorded(self, event: ExportSuccess) -> bool:
-        """Whether this bridge has brought the bundle to that medium already; another bridge's
-        carrier is another one, with another ledger and signature.
+        """Whether this bridge already recorded the bundle on that medium. The carrier of another
+        bridge is a different carrier, with another ledger and signature.
         """
-        due = (event.bridge_id, event.bundle_id, event.medium)
+        delivery = (event.bridge_id, event.bundle_id, event.medium)
         return any(
-            (success.bridge_id, success.bundle_id, success.medium) == due
+            (success.bridge_id, success.bundle_id, success.medium) == delivery
             for success in self.successes
         )
 
     def overlapping(self, stream: str, first: int, last: int) -> tuple[ExportSuccess, ...]:
-        """Every bundle that holds any event of a range, once, in order."""
-        result = {
+        """Every bundle with an event of a range, once, in order."""
+        by_bundle = {
             success.bundle_id: success
             for success in self.successes
             if success.stream == stream and success.from_seq <= last and success.to_seq >= first
         }
-        return tuple(sorted(result.values(), key=lambda item: item.from_seq))
+        return tuple(sorted(by_bundle.values(), key=lambda item: item.from_seq))
 
 
 def history(log: Iterable[RecordedEntry], bridge_id: bytes) -> History:
-    """The history of one bridge from the whole of its zone's audit log."""
+    """The history of one bridge from the complete audit log of its zone."""
     entries: list[CarrierLedgerEntry] = []
     successes: list[ExportSuccess] = []
     done: set[int] = set()
@@ -115,7 +119,7 @@ def history(log: Iterable[RecordedEntry], bridge_id: bytes) -> History:
 
 
 def _is_own_carrying(event: object) -> bool:
-    """Whether an entry tells only that the log itself was carried, which need not be carried."""
+    """Whether an entry is only about the export of the log itself, which need not be exported."""
     if isinstance(event, ExportBegin | ExportSuccess):
         return event.stream in (ONLINE_LOG, "")
     if isinstance(event, ExportFailed):

@@ -1,12 +1,9 @@
-"""The recorder checkpoints that an export ends at: the hub's last, or one of an earlier export.
+"""An export run from the log to the medium, which may be interrupted at any step (AGB0 4.3, 4.6).
 
-An export from the log to the medium, in steps of which any may be the last (AGB0 4.3, 4.6).
-
-What is begun is written to the audit log before a byte is on a medium, and finished by a second
-entry after it was read back. Whatever was begun and not finished is done again first, from the
-same range and checkpoint; so a number of the ledger never stands for two carriers.
-
-An exporter as the settings of its zone describe it.
+An export is entered in the audit log before a byte is written to a medium, and a second entry
+completes it after the medium was read back. Exports that were begun and not completed are repeated
+first, from the same range and checkpoint; so a ledger number never stands for two carriers. An
+export ends at a recorder checkpoint: the hub's latest, or that of the export that is repeated.
 """
 
 from __future__ import annotations
@@ -48,27 +45,29 @@ from veen.recorder_checkpoint import RecorderCheckpoint
 from veen.system.config import BadSettings
 from veen.system.environment import Runtime, Watch, no_progress_watch
 
+T = TypeVar("T")
+
 
 class NoCheckpoint(VeenError):
     """The hub has no recorder checkpoint to export up to."""
 
 
 def latest_checkpoint(session: Session, state: ExportState) -> RecorderCheckpoint:
-    """The hub's last one, which must not be behind the last that this exporter has seen."""
+    """The hub's latest checkpoint, which must not be older than the last that this exporter saw."""
     earlier = state.last_checkpoint()
-    recorder_checkpoint = latest_recorder_checkpoint(session, earlier)
-    if recorder_checkpoint is None:
+    checkpoint = latest_recorder_checkpoint(session, earlier)
+    if checkpoint is None:
         raise NoCheckpoint(
             "the hub has no recorder checkpoint yet, and an export ends at one; make one with "
             "veen recorder checkpoint create"
         )
-    if earlier is None or recorder_checkpoint != earlier:
-        state.keep_checkpoint(recorder_checkpoint)
-    return recorder_checkpoint
+    if earlier is None or checkpoint != earlier:
+        state.store_checkpoint(checkpoint)
+    return checkpoint
 
 
 def checkpoint_at(session: Session, checkpoint_id: bytes, created_at: int) -> RecorderCheckpoint:
-    """The very document that an export ended at before."""
+    """The checkpoint that an earlier export ended at."""
     page = session.api.recorder_checkpoints(max(created_at - 1, 0), limit=10)
     for checkpoint in page.checkpoints:
         if checkpoint.checkpoint_id == checkpoint_id:
@@ -80,14 +79,13 @@ def checkpoint_at(session: Session, checkpoint_id: bytes, created_at: int) -> Re
     )
 
 
-T = TypeVar("T")
 Prepared = tuple[CarrierLedgerEntry, Proven, Path]
-"""A bundle that is begun in the log, and where it lies until it is on a medium."""
+"""A bundle whose export is begun in the log, and its folder until it is on a medium."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedCarrier:
-    """A carrier that lies on its medium and is in the audit log."""
+    """A carrier that is on its medium and in the audit log."""
 
     entry: CarrierLedgerEntry
     bags: tuple[Path, ...]
@@ -100,7 +98,7 @@ class StreamsFailed(VeenError):
 
 
 class Exporter:
-    """``streams`` are exported in their order; ``caps`` hold for bundles that are new."""
+    """Exports ``streams`` in their order; ``caps`` apply to new bundles only."""
 
     def __init__(
         self,
@@ -129,7 +127,7 @@ class Exporter:
         self._stuck: set[str] = set()
 
     def export(self) -> Iterator[ExportedCarrier]:
-        """All that is new up to the hub's last checkpoint, stream by stream."""
+        """Export everything new up to the hub's latest checkpoint, stream by stream."""
         with self._ready():
             yield from self._finish()
             checkpoint = self._checkpoint()
@@ -137,17 +135,17 @@ class Exporter:
                 yield from self._export_stream(stream, checkpoint)
 
     def again(self, gaps: Iterable[ExportGap]) -> Iterator[ExportedCarrier]:
-        """Every bundle that holds an event of these ranges, as it was: the same bytes."""
+        """Export every bundle with an event of these ranges again, byte for byte."""
         with self._ready():
             yield from self._finish()
-            due = [success for gap in gaps for success in self._overlapping(gap)]
-            for fromkey in dict.fromkeys(due):
-                prepared = self._apart(partial(self._repeated, fromkey))
+            successes = [success for gap in gaps for success in self._overlapping(gap)]
+            for success in dict.fromkeys(successes):
+                prepared = self._apart(partial(self._repeated, success))
                 if prepared is not None:
                     yield self._carry(*prepared)
 
     def heartbeat(self) -> Iterator[ExportedCarrier]:
-        """A carrier that only tells how far everything is."""
+        """Export a carrier with only the latest checkpoint."""
         with self._ready():
             yield from self._finish()
             checkpoint = self._checkpoint()
@@ -159,7 +157,7 @@ class Exporter:
 
     @contextmanager
     def _ready(self) -> Iterator[None]:
-        """Alone, with nothing left of earlier runs, and knowing the past."""
+        """Take the lock, clear what earlier runs left, and read the history."""
         with self._state.locked():
             self._state.clear()
             self._audit.settle()
@@ -172,9 +170,9 @@ class Exporter:
             self._raise_failed()
 
     def _apart(self, prepare: Callable[[], T]) -> T | None:
-        """Run what concerns one stream alone, before anything of it is begun.
+        """Run a step that concerns one stream only, before its export is begun.
 
-        Its failure is recorded and raised at the end: the other streams are exported first.
+        Its failure is collected and raised at the end: the other streams are exported first.
         """
         try:
             return prepare()
@@ -197,15 +195,15 @@ class Exporter:
     def _next(self, stream: str, checkpoint: RecorderCheckpoint) -> ExportRange | None:
         cursor = self._past.cursor(stream)
         with self._audit.failing(stream):
-            result = plan(stream, cursor, checkpoint, self._caps.max_events)
-        if result is None or stream != ONLINE_LOG:
-            return result
+            range_ = plan(stream, cursor, checkpoint, self._caps.max_events)
+        if range_ is None or stream != ONLINE_LOG:
+            return range_
         end = checkpoint.end(stream)
         is_new = end is not None and self._past.has_news(cursor.seq, end.last_seq)
-        return result if is_new else None
+        return range_ if is_new else None
 
     def _finish(self) -> Iterator[ExportedCarrier]:
-        """What earlier runs have begun; a stream of which that fails gets nothing new."""
+        """Complete what earlier runs began; a stream where that fails gets no new export."""
         for entry in self._past.begun():
             finish = self._apart(partial(self._finishing, entry))
             if finish is None:
@@ -214,9 +212,9 @@ class Exporter:
                 yield finish()
 
     def _finishing(self, entry: CarrierLedgerEntry) -> Callable[[], ExportedCarrier]:
-        """How to bring to the medium what was begun, once it is here again as it was."""
+        """The delivery of a begun export, once its bundle is rebuilt byte for byte."""
         with self._audit.failing(entry.stream or None, entry):
-            checkpoint = self._found_again(entry.checkpoint_id, entry.created_at)
+            checkpoint = self._stored_checkpoint(entry.checkpoint_id, entry.created_at)
             if entry.bundle_id is None:
                 return partial(self._carry_heartbeat, entry, checkpoint)
             range_ = ExportRange(entry.stream, entry.from_seq, entry.to_seq, checkpoint)
@@ -245,7 +243,7 @@ class Exporter:
 
     def _repeated(self, success: ExportSuccess) -> Prepared:
         with self._audit.failing(success.stream):
-            checkpoint = self._found_again(success.checkpoint_id, success.checkpoint_at)
+            checkpoint = self._stored_checkpoint(success.checkpoint_id, success.checkpoint_at)
             range_ = ExportRange(success.stream, success.from_seq, success.to_seq, checkpoint)
             folder = self._state.attempt(f"{success.n}")
             proven = self._same(success.bundle_id, range_, folder)
@@ -270,7 +268,7 @@ class Exporter:
             )
         return successes
 
-    def _found_again(self, checkpoint_id: bytes, created_at: int) -> RecorderCheckpoint:
+    def _stored_checkpoint(self, checkpoint_id: bytes, created_at: int) -> RecorderCheckpoint:
         session = self._reader.meet()
         return checkpoint_at(session, checkpoint_id, created_at)
 
@@ -334,7 +332,7 @@ class Exporter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportSetup:
-    """What a run of the exporter takes from whoever starts it."""
+    """The parameters of an export run."""
 
     media: Media
     operator: str
@@ -342,7 +340,7 @@ class ExportSetup:
     now_ms: Clock
     retry_policy: RetryPolicy | None = None
     streams: tuple[str, ...] = ()
-    """Of the settings, those to be exported; all where none is named."""
+    """Streams of the settings to export; all if empty."""
     workers: int = 1
     watch: Watch = no_progress_watch
 
@@ -355,7 +353,7 @@ def exporting(settings: BridgeSettings) -> ExportSettings:
 
 @contextmanager
 def opened(settings: BridgeSettings, run: ExportSetup) -> Iterator[Exporter]:
-    """The exporter with both of its identities at the hub, for as long as it is needed."""
+    """An exporter with both of its identities connected to the hub."""
     with (
         open_bridge_client(
             settings.hub,
@@ -415,6 +413,6 @@ def _streams(settings: BridgeSettings, run: ExportSetup) -> tuple[str, ...]:
 
 
 def _keys(settings: BridgeSettings, reader: Client) -> tuple[bytes, ...]:
-    """Of the zone's reader first, where it has one: most events are sealed to it."""
+    """The keys of the zone's reader first, if it has one: most events are sealed to it."""
     others = reader_keys(settings.reader) if settings.reader else ()
     return (*others, *reader.session.identity.readers())

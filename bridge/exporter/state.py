@@ -1,9 +1,7 @@
-"""What the exporter has read of its audit log, kept so that the next run reads only what is new.
+"""The exporter's state directory: its lock, its staging area, and its cache of the audit log.
 
-It is derived: lost or damaged, it is made again from the log. It is used only when the hub's log
-still has the root it had at the last entry kept, and so every entry before it.
-
-The exporter's own directory: its lock, what it builds, and what it has seen of the hub.
+The cache is derived: if it is lost or damaged, it is rebuilt from the log. It is used only when
+the hub's log still has the root that it had at the last cached entry.
 """
 
 from __future__ import annotations
@@ -31,11 +29,12 @@ from veen.wire.body import AnyItem
 from veen.wire.canonical_json import value_to_cbor
 
 _NOBODY: Final = bytes(32)
+_MAX_BYTES: Final = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
 class StoredEntries:
-    """Entries from the first on, the root behind the last of them, and how many bytes they are."""
+    """Cached entries from the first on, the root after the last of them, and their lines."""
 
     entries: tuple[RecordedEntry, ...] = ()
     root: bytes = b""
@@ -47,7 +46,9 @@ class StoredEntries:
 
 
 class ExportLog:
-    """Two files: one line for each entry, and a head that says how much of them counts."""
+    """Cache of the audit log in two files: a line for each entry, and a head with their total
+    size.
+    """
 
     def __init__(self, folder: Path, author: bytes | None = None) -> None:
         self._author = author
@@ -55,7 +56,7 @@ class ExportLog:
         self._head = folder / "log.head"
 
     def read(self, reader: Client) -> tuple[RecordedEntry, ...]:
-        """The whole log: what is kept, and what came since, verified and kept in turn."""
+        """The whole log: cached entries, and newer entries, which are verified and then cached."""
         stored = self._stored()
         if stored.entries:
             _verify_goes_on(reader, stored)
@@ -77,8 +78,8 @@ class ExportLog:
             return StoredEntries()
 
     def _keep(self, entries: StoredEntries, new: Sequence[RecordedEntry], root: bytes) -> None:
-        """The lines are on disk before the head counts them."""
-        added = b"".join(_encode(recorded_entry) for recorded_entry in new)
+        """Append entries; the lines are on disk before the head counts them."""
+        added = b"".join(_encode(entry) for entry in new)
         handle = os.open(self._lines, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, durable.FILE_MODE)
         try:
             durable.cut(handle, len(entries.lines))
@@ -106,26 +107,26 @@ def _verify_goes_on(reader: Client, entries: StoredEntries) -> None:
 
 
 def _root_at(reader: Client, seq: int) -> bytes:
-    """The root of the log behind an entry, as the hub has signed and proven it."""
-    mmr_root = b""
+    """The root of the log after an entry, as signed and proven by the hub."""
+    root = b""
     for pair in reader.read(ONLINE_LOG, from_seq=seq, to_seq=seq):
-        mmr_root = pair.receipt.mmr_root
-    return mmr_root
+        root = pair.receipt.mmr_root
+    return root
 
 
-def _encode(recorded_entry: RecordedEntry) -> bytes:
+def _encode(entry: RecordedEntry) -> bytes:
     line = [
-        recorded_entry.seq,
-        recorded_entry.hub_ts,
-        recorded_entry.event.KIND,
-        recorded_entry.event.document(),
+        entry.seq,
+        entry.hub_ts,
+        entry.event.KIND,
+        entry.event.document(),
     ]
     return json.dumps(line, sort_keys=True).encode() + b"\n"
 
 
 def _decode(line: bytes) -> RecordedEntry:
-    value: Any = json.loads(line)
-    seq, hub_ts, kind, document = value
+    fields: Any = json.loads(line)
+    seq, hub_ts, kind, document = fields
     event = RecordEvent(
         subject_id="",
         principal_id=_NOBODY,
@@ -137,11 +138,8 @@ def _decode(line: bytes) -> RecordedEntry:
     return RecordedEntry(seq, hub_ts, parse(event))
 
 
-_MAX_BYTES: Final = 1 << 24
-
-
 class ExporterBusy(VeenError):
-    """Another exporter is at work."""
+    """Another exporter holds the lock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +156,7 @@ class ExportState:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """One exporter at a time, until it ends in whatever way."""
+        """Hold the lock; it is released when the process ends, however it ends."""
         durable.make_directory(self.root)
         handle = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -173,7 +171,7 @@ class ExportState:
             os.close(handle)
 
     def attempt(self, name: str) -> Path:
-        """An empty private directory; what an earlier attempt left is given up."""
+        """An empty private directory; what an earlier attempt left is removed."""
         self.clear()
         folder = self.staging / name
         durable.make_directory(folder)
@@ -183,7 +181,7 @@ class ExportState:
         shutil.rmtree(self.staging, ignore_errors=True)
 
     def left(self) -> list[Path]:
-        """What a run that failed has kept."""
+        """What a failed run has left behind."""
         return sorted(self.staging.iterdir()) if self.staging.is_dir() else []
 
     def last_checkpoint(self) -> RecorderCheckpoint | None:
@@ -193,5 +191,5 @@ class ExportState:
         except FileNotFoundError:
             return None
 
-    def keep_checkpoint(self, checkpoint: RecorderCheckpoint) -> None:
+    def store_checkpoint(self, checkpoint: RecorderCheckpoint) -> None:
         durable.write(self._last, checkpoint.encode())

@@ -1,4 +1,4 @@
-"""Where an exporter stands, and the next safe thing to do."""
+"""The status of an exporter, and the next safe command."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _EXPORT = "veen bridge export --medium DIR"
 
 @dataclass(frozen=True, slots=True)
 class StreamStand:
-    """How far a stream was exported, and how far the hub's last checkpoint lets it go."""
+    """The last exported event of a stream, and the last that the latest checkpoint covers."""
 
     stream: str
     exported: int
@@ -25,7 +25,7 @@ class StreamStand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExporterStatus:
-    """``pending`` audit entries wait on disk; ``left`` is what a failed run has kept."""
+    """``pending`` audit entries wait on disk; ``left`` is what a failed run left behind."""
 
     streams: tuple[StreamStand, ...]
     checkpoint: RecorderCheckpoint | None
@@ -36,7 +36,7 @@ class ExporterStatus:
     has_news: bool
 
     def state(self) -> str:
-        """One line for people, and what to run next."""
+        """A line for people, with the next command."""
         if self.pending:
             return f"{self.pending} audit entries wait for the hub; once it answers: {_EXPORT}"
         if self.is_behind():

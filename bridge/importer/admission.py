@@ -1,12 +1,8 @@
-"""Whether a bundle of which everything holds may go in now: its route, its place, its scan and the
-people who must agree (AGB0 4.5).
+"""Admission of a valid bundle: route, continuity, scan and approvals (AGB0 4.5, 4.8).
 
-How a bundle joins on to what is held of its stream: which of its events are new (AGB0 4.8).
-
-The scan hook: a program of the zone's own that looks at a bundle before it is let in.
-
-It is given the path of the bundle in the clear. Exit 0 lets it pass; anything else, or taking too
-long, blocks it.
+Placement decides which events of a bundle are new, against what is held of its stream. The scan
+hook is a program of the zone that is given the path of the decrypted bundle: exit code 0 admits it;
+any other, or a timeout, blocks it.
 """
 
 from __future__ import annotations
@@ -39,12 +35,16 @@ from bridge.stream_map import UnmappedStream
 from bridge.verify import VerifiedBundle
 from veen.proofs import RangeProof
 
+_OUTPUT: Final = 2000
+_PATH: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C"}
+
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """``missing`` are the runs of the bundle that are not held; ``gap`` what is not before it.
+    """``missing`` are the runs of the bundle that are not held; ``gap`` the missing range before
+    it.
 
-    ``fork`` is the place at which what is held and the bundle are two histories.
+    ``fork`` is the sequence number at which the bundle contradicts what is held.
     """
 
     missing: tuple[BundleRun, ...] = ()
@@ -54,9 +54,9 @@ class Placement:
 
 
 def place(proof: RangeProof, offered: BundleRun, held: list[BundleRun]) -> Placement:
-    """``held`` are all runs that touch the bundle, or lie just before or behind it.
+    """Compare a verified bundle with ``held``, all runs that overlap or adjoin it.
 
-    Everything of the bundle is verified; so are leaves and roots of what is held.
+    The leaf hashes and roots of held runs were verified when they were imported.
     """
     fork = _fork(proof, offered, held)
     if fork is not None:
@@ -90,7 +90,7 @@ def _fork(proof: RangeProof, offered: BundleRun, held: list[BundleRun]) -> int |
 
 
 def _leads_to(proof: RangeProof, offered: BundleRun, run: BundleRun) -> bool:
-    """Whether the run that is held behind the bundle grows out of it."""
+    """Whether the held run after the bundle continues it."""
     peaks = proof.before()
     for seq in range(offered.span.first, offered.span.last + 1):
         peaks = peaks.append(offered.leaf(seq))
@@ -100,16 +100,16 @@ def _leads_to(proof: RangeProof, offered: BundleRun, run: BundleRun) -> bool:
 
 def _missing(offered: BundleRun, held: list[BundleRun]) -> list[BundleRun]:
     first, last = offered.span
-    result, at = [], first
+    missing, at = [], first
     for run in held:
         if run.span.last < at or run.span.first > last:
             continue
         if run.span.first > at:
-            result.append(_part(offered, at, run.span.first - 1))
+            missing.append(_part(offered, at, run.span.first - 1))
         at = run.span.last + 1
     if at <= last:
-        result.append(_part(offered, at, last))
-    return result
+        missing.append(_part(offered, at, last))
+    return missing
 
 
 def _part(run: BundleRun, first: int, last: int) -> BundleRun:
@@ -121,10 +121,6 @@ def _cut(run: BundleRun, first: int, last: int) -> bytes:
     return run.entries[start : start + (last - first + 1) * ENTRY_BYTES]
 
 
-_OUTPUT: Final = 2000
-_PATH: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C"}
-
-
 @dataclass(frozen=True, slots=True)
 class Scan:
     passed: bool
@@ -132,7 +128,7 @@ class Scan:
 
 
 def scan(command: Sequence[str], content: ContentSpan, folder: Path, timeout_sec: int) -> Scan:
-    """Run the hook on a copy of the content, which is gone afterwards."""
+    """Run the hook on a copy of the content, which is removed afterwards."""
     path = folder / "bundle.cbor"
     with path.open("xb") as file:
         copy_blocks(content.blocks(), file)
@@ -167,7 +163,7 @@ def _run(command: Sequence[str], folder: Path, timeout_sec: int) -> Scan:
 
 
 def _wait(process: subprocess.Popen[bytes], timeout_sec: int) -> int | None:
-    """How it ended; None when it had to be ended, with all that it had started."""
+    """The exit code; None after a timeout, when the whole process group is killed."""
     try:
         return process.wait(timeout_sec)
     except subprocess.TimeoutExpired:
@@ -180,11 +176,11 @@ def _wait(process: subprocess.Popen[bytes], timeout_sec: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A bundle that asks to be let in."""
+    """A valid bundle that is to be admitted."""
 
-    work: IncomingCarrier
+    carrier: IncomingCarrier
     row: BundleRow
-    found: Examined
+    examined: Examined
     verified: VerifiedBundle
     loaded: Loaded
 
@@ -194,7 +190,7 @@ class Candidate:
         return BundleRun(span, self.row.bundle_id, self.loaded.entries)
 
     def root_at(self, seq: int) -> bytes | None:
-        """The root of the source's range at an event of the bundle, or at that just before it."""
+        """The root of the source stream at an event of the bundle, or at the event before it."""
         if seq == self.row.from_seq - 1:
             return self.verified.survey.proof.before().root()
         if self.row.from_seq <= seq <= self.row.to_seq:
@@ -205,71 +201,73 @@ class Candidate:
 class BundleAdmission:
     def __init__(
         self,
-        tools: ImportContext,
+        context: ImportContext,
         verdicts: Verdicts,
-        means: Callable[[str], AbstractContextManager[VerifyContext]],
+        verify_context: Callable[[str], AbstractContextManager[VerifyContext]],
     ) -> None:
-        self._tools = tools
+        self._context = context
         self._verdicts = verdicts
-        self._holding = Holding(tools)
-        self._means = means
+        self._holding = Holding(context)
+        self._verify_context = verify_context
 
     def settle(self, candidate: Candidate, scratch: Path) -> ImportOutcome | ImportBatch:
-        """What is to be written of it, or what became of it instead."""
-        tools = self._tools
+        """The events to import, or the outcome if it is not imported now."""
+        context = self._context
         try:
-            route = tools.streams.route(candidate.row.source_hub_id, candidate.row.stream)
+            route = context.streams.route(candidate.row.source_hub_id, candidate.row.stream)
         except UnmappedStream as error:
             return self._unmapped(candidate, error)
         candidate = replace(candidate, row=replace(candidate.row, target=route.target))
-        if tools.rejects(candidate.row.bundle_id):
+        if context.rejects(candidate.row.bundle_id):
             return self._rejected(
-                candidate, "operator", f"rejected by {tools.operator}: {tools.reason}"
+                candidate, "operator", f"rejected by {context.operator}: {context.reason}"
             )
         before = self._rejected_before(candidate)
-        if before is not None and not tools.names(candidate.row.bundle_id):
+        if before is not None and not context.names(candidate.row.bundle_id):
             asked = f"veen bridge import --only {candidate.row.bundle_id.hex()[:16]} lets it in"
-            result = self._rejected(candidate, "operator", before)
-            return replace(result, detail=f"{result.detail}; {asked}")
+            outcome = self._rejected(candidate, "operator", before)
+            return replace(outcome, detail=f"{outcome.detail}; {asked}")
         stream = SourceStream(candidate.row.source_hub_id, candidate.row.stream)
-        frozen = tools.ledger.frozen_at(stream)
+        frozen = context.ledger.frozen_at(stream)
         if frozen is not None:
             return self._frozen(candidate, stream, frozen)
         return self._place(candidate, stream) or self._ask(candidate, stream, scratch)
 
     def _frozen(self, candidate: Candidate, stream: SourceStream, seq: int) -> ImportOutcome:
-        """It waits, unless it brings nothing: all of it is held, or it is what froze the stream."""
+        """Hold a bundle of a frozen stream, unless all of it is held or it froze the stream
+        itself.
+        """
         placed, _ = self._placed(candidate, stream)
         if placed.fork is None and not placed.missing:
             return self._duplicate(candidate)
         detail, row = f"the stream is frozen: its hub told two histories at {seq}", candidate.row
-        folder = self._tools.airlock.quarantine(row.bundle_id.hex())
-        is_the_cause = self._tools.ledger.frozen_by(stream) == row.bundle_id
-        if is_the_cause and candidate.work.is_new and code_of(folder) == FORK:
+        folder = self._context.airlock.quarantine(row.bundle_id.hex())
+        is_the_cause = self._context.ledger.frozen_by(stream) == row.bundle_id
+        if is_the_cause and candidate.carrier.is_new and code_of(folder) == FORK:
             detail = f"{detail}, of which this bundle tells one; it lies in quarantine already"
-            result = self._holding.again(candidate.work, row, ImportState.QUARANTINED, detail)
-            return replace(result, code=FORK)
-        return self._holding.blocked(candidate.work, row, ImportState.FROZEN, "frozen", detail)
+            outcome = self._holding.again(candidate.carrier, row, ImportState.QUARANTINED, detail)
+            return replace(outcome, code=FORK)
+        return self._holding.blocked(candidate.carrier, row, ImportState.FROZEN, "frozen", detail)
 
     def _place(self, candidate: Candidate, stream: SourceStream) -> ImportOutcome | None:
         placed, held = self._placed(candidate, stream)
         if placed.fork is not None:
             return self._fork(candidate, placed.fork, held)
         checkpoint = candidate.verified.header.export_checkpoint
-        wrong = self._tools.checkpoints.judge(checkpoint, stream.name, candidate.root_at)
+        wrong = self._context.checkpoints.judge(checkpoint, stream.name, candidate.root_at)
         if wrong is not None:
-            return self._verdicts.contradicted(candidate.work, candidate.row, wrong)
+            return self._verdicts.contradicted(candidate.carrier, candidate.row, wrong)
         if not placed.missing:
             return self._duplicate(candidate)
-        if placed.gap is not None and not self._tools.accepts_gap(candidate.row.bundle_id):
+        if placed.gap is not None and not self._context.accepts_gap(candidate.row.bundle_id):
             return self._holding.waiting(
-                candidate.work, candidate.row, self._gap(stream, candidate.row)
+                candidate.carrier, candidate.row, self._gap(stream, candidate.row)
             )
         return None
 
     def _duplicate(self, candidate: Candidate) -> ImportOutcome:
-        known = self._tools.ledger.bundle(candidate.row.bundle_id)
-        return self._holding.duplicate(candidate.work, candidate.row, known)
+        known = self._context.ledger.bundle(candidate.row.bundle_id)
+        return self._holding.duplicate(candidate.carrier, candidate.row, known)
 
     def _ask(
         self, candidate: Candidate, stream: SourceStream, scratch: Path
@@ -281,85 +279,87 @@ class BundleAdmission:
         self, candidate: Candidate, stream: SourceStream
     ) -> tuple[Placement, list[BundleRun]]:
         row = candidate.row
-        held = self._tools.ledger.runs(stream, SeqSpan(row.from_seq - 1, row.to_seq + 1))
+        held = self._context.ledger.runs(stream, SeqSpan(row.from_seq - 1, row.to_seq + 1))
         return place(candidate.verified.survey.proof, candidate.offered, held), held
 
     def _batch(self, candidate: Candidate, placed: Placement) -> ImportBatch:
-        tools, work = self._tools, candidate.work
-        left = tools.airlock.left_waiting(candidate.row.bundle_id) if work.is_new else ()
+        context, carrier = self._context, candidate.carrier
+        left = context.airlock.left_waiting(candidate.row.bundle_id) if carrier.is_new else ()
         return ImportBatch(
             row=candidate.row,
             loaded=candidate.loaded,
             missing=placed.missing,
             duplicates=placed.duplicates,
-            accepted_gap=tools.reason if placed.gap is not None else None,
+            accepted_gap=context.reason if placed.gap is not None else None,
             verification=self._verification(candidate),
-            source=tools.airlock.inside(work.place),
-            inbox=(*work.inbox, *left),
+            source=context.airlock.inside(carrier.place),
+            inbox=(*carrier.inbox, *left),
         )
 
     def _ask_scan(self, candidate: Candidate, scratch: Path) -> ImportOutcome | None:
-        settings = self._tools.settings
+        settings = self._context.settings
         if not settings.scan:
             return None
-        result = scan(settings.scan, candidate.found.content, scratch, settings.scan_timeout_sec)
-        if result.passed:
+        scanned = scan(
+            settings.scan, candidate.examined.content, scratch, settings.scan_timeout_sec
+        )
+        if scanned.passed:
             return None
-        fields = bundle_fields(candidate.row, self._tools.operator)
-        event = ImportBlocked(by="scan", detail=result.detail, decision=REFUSED, **fields)
+        fields = bundle_fields(candidate.row, self._context.operator)
+        event = ImportBlocked(by="scan", detail=scanned.detail, decision=REFUSED, **fields)
         return self._verdicts.quarantine(
-            candidate.work, candidate.row, event, "SCAN", result.detail
+            candidate.carrier, candidate.row, event, "SCAN", scanned.detail
         )
 
     def _ask_people(self, candidate: Candidate) -> ImportOutcome | None:
-        tools, row = self._tools, candidate.row
-        if not tools.lets_in(row.bundle_id):
+        context, row = self._context, candidate.row
+        if not context.lets_in(row.bundle_id):
             detail = "nobody has decided about it in this run"
             return self._holding.blocked(
-                candidate.work, row, ImportState.BLOCKED, "operator", detail
+                candidate.carrier, row, ImportState.BLOCKED, "operator", detail
             )
-        result = standing(
-            tools.airlock.approvals, row.bundle_id, row.stream, tools.settings.approvals
+        standings = standing(
+            context.airlock.approvals, row.bundle_id, row.stream, context.settings.approvals
         )
-        if result.is_met:
+        if standings.is_met:
             return None
-        if not result.rejected:
-            detail = f"{result.describe()}; veen bridge approve {row.bundle_id.hex()[:16]}"
+        if not standings.rejected:
+            detail = f"{standings.describe()}; veen bridge approve {row.bundle_id.hex()[:16]}"
             return self._holding.blocked(
-                candidate.work, row, ImportState.BLOCKED, "approvals", detail
+                candidate.carrier, row, ImportState.BLOCKED, "approvals", detail
             )
-        return self._rejected(candidate, "approvals", result.describe())
+        return self._rejected(candidate, "approvals", standings.describe())
 
     def _rejected_before(self, candidate: Candidate) -> str | None:
-        """What was said of a bundle when people decided against it."""
-        known = self._tools.ledger.bundle(candidate.row.bundle_id)
+        """The detail of an earlier rejection of the bundle, if there was one."""
+        known = self._context.ledger.bundle(candidate.row.bundle_id)
         if known is None or known.state != ImportState.REJECTED.value:
             return None
         return known.detail
 
-    def _rejected(self, candidate: Candidate, by: str, value: str) -> ImportOutcome:
-        fields = bundle_fields(candidate.row, self._tools.operator)
-        event = ImportBlocked(by=by, detail=value, decision=REJECTED, **fields)
+    def _rejected(self, candidate: Candidate, by: str, detail: str) -> ImportOutcome:
+        fields = bundle_fields(candidate.row, self._context.operator)
+        event = ImportBlocked(by=by, detail=detail, decision=REJECTED, **fields)
         return self._verdicts.quarantine(
-            candidate.work, candidate.row, event, "REJECTED", value, state=ImportState.REJECTED
+            candidate.carrier, candidate.row, event, "REJECTED", detail, state=ImportState.REJECTED
         )
 
     def _fork(self, candidate: Candidate, seq: int, held: list[BundleRun]) -> ImportOutcome:
-        run = next(result for result in held if result.span.first <= seq <= result.span.last)
-        with self._means(run.bundle_id.hex()) as means:
-            archive = self._tools.airlock.archive("")
-            receipt = archived_receipt(archive, run, seq, means)
+        run = next(run for run in held if run.span.first <= seq <= run.span.last)
+        with self._verify_context(run.bundle_id.hex()) as verify_context:
+            archive = self._context.airlock.archive("")
+            receipt = archived_receipt(archive, run, seq, verify_context)
         fork = RunFork.of(candidate.row, candidate.loaded, seq, run)
-        event = equivocation(self._tools, candidate.row, fork)
+        event = equivocation(self._context, candidate.row, fork)
         stored = evidence(candidate.row, candidate.loaded, candidate.verified.survey, fork, receipt)
         return self._verdicts.quarantine(
-            candidate.work, candidate.row, event, FORK, event.detail, evidence=stored
+            candidate.carrier, candidate.row, event, FORK, event.detail, evidence=stored
         )
 
     def _unmapped(self, candidate: Candidate, error: UnmappedStream) -> ImportOutcome:
         row = candidate.row
         event = ImportQuarantined(
-            operator=self._tools.operator,
+            operator=self._context.operator,
             bundle_id=row.bundle_id,
             sha256=row.sha256,
             source_hub_id=row.source_hub_id,
@@ -369,23 +369,23 @@ class BundleAdmission:
             code="UNMAPPED",
             detail=str(error),
         )
-        return self._verdicts.quarantine(candidate.work, row, event, "UNMAPPED", str(error))
+        return self._verdicts.quarantine(candidate.carrier, row, event, "UNMAPPED", str(error))
 
     def _gap(self, stream: SourceStream, row: BundleRow) -> SeqSpan:
-        spans = self._tools.ledger.spans(stream)
+        spans = self._context.ledger.spans(stream)
         before = [span.last for span in spans if span.last < row.from_seq]
         return SeqSpan(max(before, default=0) + 1, row.from_seq - 1)
 
     def _verification(self, candidate: Candidate) -> str:
-        """For the audit log: what was checked, and what could not be, or looks odd."""
-        report, result = candidate.found.report, ["valid"]
+        """The verification result for the audit log: what was checked, and warnings."""
+        report, notes = candidate.examined.report, ["valid"]
         rejected, age_sec = self._rejected_before(candidate), report.age_sec or 0
         if rejected is not None:
-            result.append(f"let in by name, and had been {rejected}")
+            notes.append(f"let in by name, and had been {rejected}")
         if candidate.verified.unopened:
-            result.append(f"{candidate.verified.unopened} events told of and not disclosed")
+            notes.append(f"{candidate.verified.unopened} events told of and not disclosed")
         if age_sec < 0:
-            result.append(f"the importer's clock is {-age_sec} s behind the bundle")
-        if old := too_old(age_sec, self._tools.settings.warn_age_sec):
-            result.append(old)
-        return "; ".join([*result, *report.notes])[:4000]
+            notes.append(f"the importer's clock is {-age_sec} s behind the bundle")
+        if old := too_old(age_sec, self._context.settings.warn_age_sec):
+            notes.append(old)
+        return "; ".join([*notes, *report.notes])[:4000]

@@ -1,9 +1,8 @@
-"""The directories of an importing zone: where a carrier is, is how far it has come (AGB0 4.5).
+"""The airlock: the directories of an importing zone, one for each state of a carrier (AGB0 4.5).
 
-All lie on one file system and belong to the importer alone, but for ``inbox``, which may be
-written by whoever brings carriers and is believed in nothing.
-
-What lies in quarantine, and why: read back from the reasons beside the carriers.
+All lie on one file system and belong to the importer alone, except ``inbox``, which whoever brings
+carriers may write and whose content is untrusted. The reason of a quarantined carrier lies beside
+it.
 """
 
 from __future__ import annotations
@@ -26,60 +25,11 @@ from veen.system import durable
 REASON: Final = "reason.json"
 KEPT: Final = "kept"
 HASHES: Final = "hashes"
-"""``kept`` in a reason: nothing of the carrier lies here but the list of its hashes."""
+"""``kept`` in a reason: only the hashes of the carrier are stored."""
 FORK: Final = "E.SEQ/FORK"
-"""The code of what is evidence that a hub signed two histories."""
+"""The code of evidence that a hub signed two histories."""
 _MOST_BYTES: Final = 8 << 20
-"""Two checkpoints are evidence, and are written in hex."""
-
-
-@dataclass(frozen=True, slots=True)
-class QuarantinedCarrier:
-    """One carrier that is kept apart; ``path`` is where."""
-
-    path: Path
-    code: str
-    detail: str
-
-
-def quarantined(folder: Path, most: int) -> tuple[list[QuarantinedCarrier], int]:
-    """The newest, so many of them, and how many there are."""
-    if not folder.is_dir():
-        return [], 0
-    with os.scandir(folder) as entries:
-        result = [(entry.stat(follow_symlinks=False).st_mtime_ns, entry.name) for entry in entries]
-    return [_one(folder / name) for _, name in nlargest(most, result)], len(result)
-
-
-def code_of(folder: Path) -> str | None:
-    """Why what lies in a folder does; None where nothing but the reason is left, or not even it.
-
-    Where nothing but hashes was ever kept, the reason is enough.
-    """
-    reason = _read(folder)
-    is_stored = reason.get(KEPT) == HASHES or (
-        folder.is_dir() and any(path.name != REASON for path in folder.iterdir())
-    )
-    return str(reason["code"]) if is_stored and "code" in reason else None
-
-
-def _one(path: Path) -> QuarantinedCarrier:
-    reason = _read(path)
-    code = str(reason.get("code", "unknown"))
-    # A reason.json of an earlier version has its detail under "told".
-    detail = reason.get("detail", reason.get("told", f"its {REASON} cannot be read"))
-    return QuarantinedCarrier(path, code, str(detail))
-
-
-def _read(folder: Path) -> dict[str, Any]:
-    try:
-        with (folder / REASON).open("rb") as file:
-            document = json.loads(file.read(_MOST_BYTES))
-    except (OSError, ValueError):
-        return {}
-    return document if isinstance(document, dict) else {}
-
-
+"""The size limit of a reason, which may contain two checkpoints in hex."""
 _NAMES: Final = (
     "inbox",
     "staging",
@@ -91,6 +41,53 @@ _NAMES: Final = (
     "approvals",
     "checkpoints",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantinedCarrier:
+    """A carrier in quarantine, at ``path``."""
+
+    path: Path
+    code: str
+    detail: str
+
+
+def quarantined(folder: Path, most: int) -> tuple[list[QuarantinedCarrier], int]:
+    """The newest quarantined carriers, at most ``most``, and the total number."""
+    if not folder.is_dir():
+        return [], 0
+    with os.scandir(folder) as entries:
+        by_time = [(entry.stat(follow_symlinks=False).st_mtime_ns, entry.name) for entry in entries]
+    return [_read_carrier(folder / name) for _, name in nlargest(most, by_time)], len(by_time)
+
+
+def code_of(folder: Path) -> str | None:
+    """The code of a quarantined carrier; None if the carrier or the reason is gone.
+
+    If only hashes were stored, the reason is enough.
+    """
+    reason = _read_reason(folder)
+    is_stored = reason.get(KEPT) == HASHES or (
+        folder.is_dir() and any(path.name != REASON for path in folder.iterdir())
+    )
+    return str(reason["code"]) if is_stored and "code" in reason else None
+
+
+def _read_carrier(path: Path) -> QuarantinedCarrier:
+    reason = _read_reason(path)
+    code = str(reason.get("code", "unknown"))
+    # A reason.json of an earlier version has its detail under "told".
+    detail = reason.get("detail", reason.get("told", f"its {REASON} cannot be read"))
+    return QuarantinedCarrier(path, code, str(detail))
+
+
+def _read_reason(folder: Path) -> dict[str, Any]:
+    try:
+        with (folder / REASON).open("rb") as file:
+            document = json.loads(file.read(_MOST_BYTES))
+    except (OSError, ValueError):
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 class ImporterBusy(VeenError):
@@ -149,15 +146,15 @@ class Airlock:
         durable.sync_directory(self.root.parent)
 
     def attempt(self, name: str) -> Path:
-        """A new folder of our own, which is there to stay."""
-        made = self.staging / name
-        made.mkdir(mode=durable.DIR_MODE)
+        """Create a private directory in staging, durably."""
+        folder = self.staging / name
+        folder.mkdir(mode=durable.DIR_MODE)
         durable.sync_directory(self.staging)
-        return made
+        return folder
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """One importer at a time; the lock ends with the process, however that ends."""
+        """Hold the importer's lock, which is released when the process ends."""
         self.create()
         handle = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -173,9 +170,9 @@ class Airlock:
             os.close(handle)
 
     def move(self, source: str, target: str) -> None:
-        """Move a directory, or finish a move that was cut short: source and target are inside.
+        """Move a directory inside the airlock, or complete an interrupted move.
 
-        A name says what lies there: what is there already is not needed twice.
+        A name identifies its content: if the target is already there, the source is removed.
         """
         old, new = self.root / source, self.root / target
         if not os.path.lexists(old):
@@ -191,31 +188,31 @@ class Airlock:
         return place.is_dir() and any(place.iterdir())
 
     def left_waiting(self, bundle_id: bytes) -> tuple[str, ...]:
-        """The copy of a bundle that waits, if there is one; of use to whoever decides by another
-        copy what becomes of the bundle.
+        """The held copy of a bundle, if there is one, to be removed once another copy of the bundle
+        has an outcome.
         """
         place = self.waiting(bundle_id)
         return (self.inside(place),) if place.is_dir() else ()
 
     def left_in_quarantine(self, bundle_id: bytes) -> tuple[str, ...]:
-        """Copies of a bundle from when it could not go in: once it is imported, none lies there.
+        """Quarantined copies of a bundle, to be removed once it is imported.
 
-        Of one that showed two histories of a hub, the evidence stays and the carrier goes.
+        Of a copy with evidence of two histories only the carrier is removed.
         """
-        result = []
+        left = []
         for path in sorted((self.root / "quarantine").glob(f"{bundle_id.hex()}*")):
             is_evidence = code_of(path) == FORK
-            result += [bag for bag in path.iterdir() if bag.is_dir()] if is_evidence else [path]
-        return tuple(self.inside(item) for item in result)
+            left += [bag for bag in path.iterdir() if bag.is_dir()] if is_evidence else [path]
+        return tuple(self.inside(path) for path in left)
 
     def make_folder(self, folder: Path) -> None:
-        """A folder one below those of the airlock, on disk as well as what will lie in it."""
+        """Create a directory below those of the airlock, durably."""
         if not folder.is_dir():
             durable.make_directory(folder)
             durable.sync_directory(folder.parent)
 
     def remove(self, name: str) -> None:
-        """Remove what lies at a name, whatever it is; links are removed and not followed."""
+        """Remove the entry at a name, of any kind; links are not followed."""
         path = self.root / name
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -223,7 +220,7 @@ class Airlock:
             path.unlink(missing_ok=True)
 
     def tidy(self, in_use: frozenset[str]) -> None:
-        """Remove what runs that were cut short have left behind."""
+        """Remove what interrupted runs have left behind."""
         for path in sorted(self.staging.iterdir()):
             if self.inside(path) not in in_use:
                 self.remove(self.inside(path))
@@ -235,7 +232,7 @@ class Airlock:
     def name_inbox(self) -> None:
         """Give every bag of the inbox a name that can be stored and shown.
 
-        Whoever brings carriers may call them anything; what is not plain becomes its hash.
+        The names are untrusted; a name that is not plain is replaced by its hash.
         """
         for name in sorted(path.name for path in self.inbox.iterdir()):
             plain, number = carrier_name(name), 1

@@ -1,4 +1,4 @@
-"""Approvals: signatures of people over a bundle, n of m of whom must let it in (AGB0 4.5)."""
+"""Approvals: signatures of people over a bundle, of which a rule requires n of m (AGB0 4.5)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _MAX_BYTES: Final = 1024
 
 
 class AlreadyDecided(VeenError):
-    """One person decides about a bundle once."""
+    """An approver has already decided about the bundle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval(WireMap):
-    """``decision`` is ``approve`` or ``reject``; the approver's key covers all of it."""
+    """A signed decision, ``approve`` or ``reject``."""
 
     ver: Version = 1
     bundle_id: Bytes32
@@ -52,7 +52,7 @@ class Approval(WireMap):
 
 @dataclass(frozen=True, slots=True)
 class ApprovalState:
-    """How a bundle stands with those who may approve it."""
+    """The approvals of a bundle so far."""
 
     needed: int
     approved: tuple[bytes, ...]
@@ -65,12 +65,12 @@ class ApprovalState:
 
     def describe(self) -> str:
         if self.rejected:
-            return f"rejected by {', '.join(item.hex() for item in self.rejected)}"
+            return f"rejected by {', '.join(approver.hex() for approver in self.rejected)}"
         return f"{len(self.approved)} of {self.needed} approvals are there"
 
 
 def decide(folder: Path, approval: Approval) -> Path:
-    """Keep a decision; a second one of the same person about the same bundle is refused."""
+    """Store a decision; a second decision of an approver about the same bundle is refused."""
     approval.verify()
     durable.make_directory(folder / approval.bundle_id.hex())
     durable.sync_directory(folder)
@@ -87,29 +87,30 @@ def decide(folder: Path, approval: Approval) -> Path:
 def standing(
     folder: Path, bundle_id: bytes, stream: str, rules: Sequence[ApprovalRule]
 ) -> ApprovalState:
-    """Every rule whose prefix the stream has must be met; the strictest speaks for all."""
+    """The state of the first unmet rule that applies to the stream; all of them must be met."""
     mine = [rule for rule in rules if stream.startswith(rule.prefix)]
     notes: list[str] = []
     decided = {
-        item.approver: item.decision for item in _read(folder / bundle_id.hex(), bundle_id, notes)
+        approval.approver: approval.decision
+        for approval in _read(folder / bundle_id.hex(), bundle_id, notes)
     }
-    approval_states = [_of_rule(item, decided, notes) for item in mine]
-    unmet = [approval_state for approval_state in approval_states if not approval_state.is_met]
-    return (unmet or approval_states or [ApprovalState(0, (), ())])[0]
+    states = [_of_rule(rule, decided, notes) for rule in mine]
+    unmet = [state for state in states if not state.is_met]
+    return (unmet or states or [ApprovalState(0, (), ())])[0]
 
 
 def _of_rule(rule: ApprovalRule, decided: dict[bytes, str], notes: Sequence[str]) -> ApprovalState:
     listed = sorted(set(rule.approvers) & set(decided))
     return ApprovalState(
         rule.needed,
-        tuple(item for item in listed if decided[item] == APPROVE),
-        tuple(item for item in listed if decided[item] == REJECT),
+        tuple(approver for approver in listed if decided[approver] == APPROVE),
+        tuple(approver for approver in listed if decided[approver] == REJECT),
         tuple(notes),
     )
 
 
 def _read(folder: Path, bundle_id: bytes, notes: list[str]) -> list[Approval]:
-    """Those that hold. Of one person who said two things, the rejection counts."""
+    """Valid approvals, sorted such that the rejection of an approver who did both counts."""
     approvals: list[Approval] = []
     paths = sorted(folder.iterdir())[:_MOST_FILES] if folder.is_dir() else []
     for path in paths:

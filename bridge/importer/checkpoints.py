@@ -1,7 +1,7 @@
-"""The newest checkpoint that each source hub is known to have signed, against which every other
-one is held: of streams, too, of which nothing is imported (I26).
+"""The newest checkpoint seen of each source hub, which every other checkpoint must be consistent
+with, including streams of which nothing is imported (I26).
 
-It lies beside the import ledger and not in it, so that it outlives one that is made again.
+The files lie beside the import ledger and not in it, so that they outlive a rebuilt ledger.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from veen.recorder_checkpoint import RecorderCheckpoint
 from veen.system import durable
 
 RootAt = Callable[[int], bytes | None]
-"""The root of a stream at an event, of events that are at hand."""
+"""The root of a stream at an event, if it is known."""
 _MAX_BYTES: Final = 1 << 20
 
 
 class BadCheckpoint(VeenError):
-    """A checkpoint that we have kept cannot be read."""
+    """A stored checkpoint that cannot be read."""
 
 
 class Contradiction(NamedTuple):
-    """Two checkpoints that a hub has signed and of which no log has both; they part at ``seq`` of
+    """Two signed checkpoints of a hub that no log has both of; they diverge at ``seq`` of
     ``stream`` at the latest.
     """
 
@@ -38,7 +38,7 @@ class Contradiction(NamedTuple):
     other: RecorderCheckpoint
 
 
-class KeptCheckpoints:
+class SourceCheckpoints:
     def __init__(self, airlock: Airlock, trust: TrustStore) -> None:
         self._airlock = airlock
         self._trust = trust
@@ -47,8 +47,9 @@ class KeptCheckpoints:
     def judge(
         self, checkpoint: RecorderCheckpoint, stream: str = "", root_at: RootAt | None = None
     ) -> Contradiction | None:
-        """How a verified checkpoint, or events of a stream that lead to it, contradict the one that
-        is kept. One that does not is kept in its place if it is newer.
+        """The contradiction between the stored checkpoint and a verified checkpoint, or the events
+        of a stream that lead to it. Without a contradiction, a newer checkpoint replaces the stored
+        one.
         """
         held = self._held(checkpoint.hub_id)
         if held is None:
@@ -56,13 +57,13 @@ class KeptCheckpoints:
             return None
         wrong = contradiction(held, checkpoint)
         if wrong is None and root_at is not None:
-            wrong = _contradicted(held, checkpoint, stream, root_at)
+            wrong = _contradicting_root(held, checkpoint, stream, root_at)
         if wrong is None and is_followed(held, checkpoint):
             self._keep(checkpoint)
         return wrong
 
     def _held(self, hub_id: bytes) -> RecorderCheckpoint | None:
-        """None, too, where it was signed with a key that is not believed any more."""
+        """The stored checkpoint; None also if its key is no longer trusted."""
         if hub_id not in self._known:
             self._known[hub_id] = self._read(hub_id)
         return self._known[hub_id]
@@ -92,7 +93,10 @@ def is_followed(earlier: RecorderCheckpoint, later: RecorderCheckpoint) -> bool:
 
 
 def contradiction(held: RecorderCheckpoint, other: RecorderCheckpoint) -> Contradiction | None:
-    """Neither follows the other, whichever came first; of one second both orders are possible."""
+    """The contradiction of two checkpoints, neither of which extends the other.
+
+    Of the same second, both orders are possible.
+    """
     if is_followed(held, other) or is_followed(other, held):
         return None
     earlier, later = sorted((held, other), key=lambda item: item.created_at)
@@ -101,7 +105,7 @@ def contradiction(held: RecorderCheckpoint, other: RecorderCheckpoint) -> Contra
 
 
 def _parting(earlier: RecorderCheckpoint, later: RecorderCheckpoint) -> tuple[str, int, str] | None:
-    """The first stream that goes back from one to the other, or has two roots at one place."""
+    """The first stream that is shorter in the later checkpoint, or has two roots at one place."""
     ends = {end.stream_id: end for end in later.ends}
     first, then = earlier.created_at, later.created_at
     for name, old in zip(earlier.names, earlier.ends, strict=True):
@@ -115,7 +119,7 @@ def _parting(earlier: RecorderCheckpoint, later: RecorderCheckpoint) -> tuple[st
     return None
 
 
-def _contradicted(
+def _contradicting_root(
     held: RecorderCheckpoint, checkpoint: RecorderCheckpoint, stream: str, root_at: RootAt
 ) -> Contradiction | None:
     end = held.end(stream)

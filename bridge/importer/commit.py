@@ -1,8 +1,7 @@
-"""Committing a bundle to its import stream: a plan on disk, then the events, then the success
-(AGB0 4.5).
+"""Commit of a bundle to its import stream: a plan on disk, the events, then the success (AGB0 4.5).
 
-The events and the mark that they were handed over lie in one transaction of the sending client's
-outbox. After a crash the mark says whether they are on their way; so none is lost or doubled.
+The events and the mark that they were handed over are one transaction of the client's outbox. After
+a crash the mark says whether they are on their way, so that none is lost or duplicated.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ PLAN_NOTE: Final = "import.plan"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportBatch:
-    """A bundle that may go in, and what of it does."""
+    """An admitted bundle, and which of its events are imported."""
 
     row: BundleRow
     loaded: Loaded
@@ -48,26 +47,26 @@ class ImportBatch:
     accepted_gap: str | None
     verification: str
     source: str
-    """Where its bags lie, inside the airlock."""
+    """The path of its bags inside the airlock."""
     inbox: Sequence[str]
 
 
 class BundleCommitter:
-    def __init__(self, tools: ImportContext) -> None:
-        self._tools = tools
+    def __init__(self, context: ImportContext) -> None:
+        self._context = context
 
     def commit(self, batch: ImportBatch) -> ImportOutcome:
-        """Import a bundle; PARTIAL when the hub does not take all of it now."""
-        tools, row = self._tools, replace(batch.row, state=ImportState.COMMITTING.value)
+        """Import a bundle; PARTIAL if the hub does not accept all of it now."""
+        context, row = self._context, replace(batch.row, state=ImportState.COMMITTING.value)
         spans = [run.span for run in batch.missing]
-        excluded = exclusions(batch.loaded, spans, row, tools.settings.exclusions)
+        excluded = exclusions(batch.loaded, spans, row, context.settings.exclusions)
         view = self._view(row.target)
         plan = ImportPlan(
             bundle_id=row.bundle_id,
-            plan_id=tools.random(16),
+            plan_id=context.random(16),
             source=batch.source,
             inbox="\n".join(batch.inbox),
-            import_time=tools.now,
+            import_time=context.now,
             written=sum(span.size for span in spans),
             duplicates=batch.duplicates,
             excluded=write_exclusions(excluded),
@@ -76,48 +75,49 @@ class BundleCommitter:
             accepted_gap=batch.accepted_gap,
             verification=batch.verification,
         )
-        tools.ledger.begin(row, plan, batch.missing)
+        context.ledger.begin(row, plan, batch.missing)
         self.settle_place(plan)
         self.hand_over(row, plan, batch.loaded)
         return self.complete(row, plan, resumed_from=None)
 
     def was_handed_over(self, plan: ImportPlan) -> bool:
-        return self._tools.bridge.note(PLAN_NOTE) == plan.plan_id
+        return self._context.bridge.note(PLAN_NOTE) == plan.plan_id
 
     def settle_place(self, plan: ImportPlan) -> Path:
-        """Where the bags of a plan lie; they are moved there if they were not."""
-        airlock = self._tools.airlock
+        """The directory of a plan's bags, which are moved there if they were not."""
+        airlock = self._context.airlock
         place = airlock.committing(plan.bundle_id)
         airlock.move(plan.source, airlock.inside(place))
         return place
 
     def hand_over(self, row: BundleRow, plan: ImportPlan, loaded: Loaded) -> None:
-        """The beginning is in the audit log before anything is in the outbox."""
-        tools = self._tools
+        """Put the events into the outbox, after ``import.begin`` is in the audit log."""
+        context = self._context
         begin = ImportBegin(target=row.target, **self._bundle(row))
-        tools.audit_outbox.once(plan.plan_id + b"begin", [tools.audit_outbox.body(begin)])
-        spans = tools.ledger.planned(row.bundle_id)
-        made = bodies(loaded, plan, row, spans, self._bridge_id)
-        tools.bridge.emit_each(
-            ((row.target, body) for body in made),
+        context.audit_outbox.once(plan.plan_id + b"begin", [context.audit_outbox.body(begin)])
+        spans = context.ledger.planned(row.bundle_id)
+        imported_bodies = bodies(loaded, plan, row, spans, self._bridge_id)
+        context.bridge.emit_each(
+            ((row.target, body) for body in imported_bodies),
             note=Note(PLAN_NOTE, plan.plan_id),
             schema=IMPORT_SCHEMA,
-            recipient=tools.recipient,
+            recipient=context.recipient,
         )
 
     def landed(self, row: BundleRow, plan: ImportPlan) -> int:
-        """How many events of a plan are in the log, as far as we have their receipts.
+        """The number of events of a plan in the log, according to the client's receipts.
 
-        A crash may have taken what we knew before the plan as well: then none, until we ask again.
+        If a crash lost the client's state from before the plan, it is 0 until the hub is asked
+        again.
         """
         known = self._view(row.target).cursor(self._bridge_id).client_seq
         return max(0, known - plan.base_client_seq)
 
     def complete(self, row: BundleRow, plan: ImportPlan, resumed_from: int | None) -> ImportOutcome:
-        """Send what was handed over, count it, and say that it is done."""
+        """Send the outbox, count the receipts, and finish the import."""
         try:
-            with self._tools.watch(f"sending to {row.target}", "events") as progress:
-                self._tools.bridge.flush(progress)
+            with self._context.watch(f"sending to {row.target}", "events") as progress:
+                self._context.bridge.flush(progress)
         except VeenError as error:
             return self._partial(row, plan, error)
         count = self.landed(row, plan)
@@ -130,7 +130,7 @@ class BundleCommitter:
 
     def _succeed(self, row: BundleRow, plan: ImportPlan, resumed_from: int | None) -> ImportOutcome:
         excluded = read_exclusions(plan.excluded)
-        tools, airlock = self._tools, self._tools.airlock
+        context, airlock = self._context, self._context.airlock
         newest = _newest(self._view(row.target))
         done = replace(plan, target_to=newest.stream_seq, target_root=newest.mmr_root)
         events: list[AuditEvent] = [self._excluded(row, exclusion) for exclusion in excluded]
@@ -148,10 +148,10 @@ class BundleCommitter:
                 **self._bundle(row),
             )
         )
-        printed = PrintedReceipt.of(row, done, tools.bridge.session.identity.client)
-        closing = PendingActions(
+        printed = PrintedReceipt.of(row, done, context.bridge.session.identity.client)
+        pending = PendingActions(
             token=plan.plan_id + b"done",
-            bodies=tuple(tools.audit_outbox.body(event) for event in events),
+            bodies=tuple(context.audit_outbox.body(event) for event in events),
             writes=receipt_files(printed, row, done),
             moves=(
                 (
@@ -165,9 +165,9 @@ class BundleCommitter:
             ),
         )
         imported = replace(row, state=ImportState.IMPORTED.value, detail="")
-        to_cover = tools.settings.checkpoint is not None
-        tools.ledger.finish(imported, done, closing, to_cover=to_cover)
-        apply_pending(tools, closing)
+        to_cover = context.settings.checkpoint is not None
+        context.ledger.finish(imported, done, pending, to_cover=to_cover)
+        apply_pending(context, pending)
         return ImportOutcome(
             state=ImportState.IMPORTED,
             name=row.bundle_id.hex(),
@@ -182,12 +182,12 @@ class BundleCommitter:
         )
 
     def _partial(self, row: BundleRow, plan: ImportPlan, error: VeenError) -> ImportOutcome:
-        """The hub does not take the rest now; it stays in the outbox and is sent by a later run."""
-        tools, position = self._tools, self.landed(row, plan)
+        """The outcome if the hub does not accept the rest now, which a later run sends."""
+        context, position = self._context, self.landed(row, plan)
         detail = f"{position} of {plan.written} events are in: {error}; run this again"
-        tools.ledger.note(replace(row, state=ImportState.PARTIAL.value, detail=detail))
+        context.ledger.note(replace(row, state=ImportState.PARTIAL.value, detail=detail))
         failed = ImportFailed(
-            operator=tools.operator,
+            operator=context.operator,
             bundle_id=row.bundle_id,
             sha256=row.sha256,
             source_hub_id=row.source_hub_id,
@@ -198,7 +198,7 @@ class BundleCommitter:
             detail=detail,
             position=position,
         )
-        tools.audit_outbox.once(tools.random(16), [tools.audit_outbox.body(failed)])
+        context.audit_outbox.once(context.random(16), [context.audit_outbox.body(failed)])
         return ImportOutcome(
             state=ImportState.PARTIAL,
             name=row.bundle_id.hex(),
@@ -214,18 +214,18 @@ class BundleCommitter:
 
     @property
     def _bridge_id(self) -> bytes:
-        return self._tools.bridge.session.identity.client_id
+        return self._context.bridge.session.identity.client_id
 
     def _view(self, target: str) -> LabelView:
-        session = self._tools.bridge.meet()
+        session = self._context.bridge.meet()
         return session.view(session.labels(target, DEFAULT_PROFILE).at(0), target, 0)
 
     def _bundle(self, row: BundleRow) -> BundleFields:
-        return bundle_fields(row, self._tools.operator)
+        return bundle_fields(row, self._context.operator)
 
     def _excluded(self, row: BundleRow, exclusion: Exclusion) -> ImportExcluded:
         return ImportExcluded(
-            operator=self._tools.operator,
+            operator=self._context.operator,
             bundle_id=row.bundle_id,
             source_hub_id=row.source_hub_id,
             stream=row.stream,
@@ -237,10 +237,10 @@ class BundleCommitter:
 
 
 def _newest(view: LabelView) -> Receipt:
-    result = view.unlinked or view.head
-    if result is None:
+    receipt = view.unlinked or view.head
+    if receipt is None:
         raise Untrusted("the hub has given no receipt")
-    return result
+    return receipt
 
 
 def _code(error: VeenError) -> str:

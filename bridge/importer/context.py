@@ -1,6 +1,6 @@
-"""The audit trail of an importer: each entry once, through any crash (AGB0 4.6).
+"""The context of an import: everything it works with, and the outbox of its audit entries.
 
-What an import works with, put together once by whoever starts it.
+An audit entry is written exactly once, through any crash (AGB0 4.6).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 from bridge.audit_log import AuditEvent, AuditWriter
 from bridge.errors import printable
 from bridge.importer.airlock import Airlock
-from bridge.importer.checkpoints import KeptCheckpoints
+from bridge.importer.checkpoints import SourceCheckpoints
 from bridge.importer.ledger import ImportLedger
 from bridge.importer.staging import bytes_below
 from bridge.settings import ImportSettings
@@ -24,10 +24,13 @@ from veen.events import RECORD_SCHEMA
 from veen.system.environment import Watch, no_progress_watch, prefixed
 
 _LAST: Final = "import.audit"
+_ENTRY_BYTES: Final = 8192
 
 
 class AuditOutbox:
-    """One importer at a time writes it, so that the last token tells what was written."""
+    """Writes the audit log exactly once. Only one importer writes it at a time, so that the last
+    token says what was written.
+    """
 
     def __init__(self, client: Client, writer: AuditWriter, stream: str, recipient: bytes) -> None:
         self._client = client
@@ -44,11 +47,11 @@ class AuditOutbox:
         return self._writer.body(event)
 
     def settle(self) -> None:
-        """Everything that was kept is in the log on return, or AuditPending is raised."""
+        """Send the outbox: all entries are in the log on return, or AuditPending is raised."""
         self._writer.settle()
 
     def once(self, token: bytes, bodies: Sequence[bytes]) -> None:
-        """The entries are in the log on return, also when this is the second call for them."""
+        """Write entries, which are in the log on return; idempotent for a token."""
         if bodies and self._client.note(_LAST) != token:
             self._client.emit_each(
                 [(self._stream, body) for body in bodies],
@@ -59,16 +62,14 @@ class AuditOutbox:
         self.settle()
 
 
-_ENTRY_BYTES: Final = 8192
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportContext:
-    """``now`` is read once in a run. ``recipient`` is the key of whoever reads what is imported.
+    """Everything an import works with. ``now`` is read once in a run. ``recipient`` is the key of
+    the reader of what is imported.
 
-    ``accepted`` are the bundles whose gap was accepted, by the beginning of their id in hex, and
-    ``reason`` is why. In the same way ``only`` are those that may go in, where not all may, and
-    ``rejected`` those that must not. ``changes`` are those of ``trust`` that people have entered.
+    ``accepted`` are bundles whose gap was accepted, by hex prefixes of their id, and ``reason`` is
+    why. Likewise ``only`` are the bundles that may be imported, if not all may, and ``rejected``
+    those that must not. ``changes`` are the changes of ``trust`` that people entered.
     """
 
     airlock: Airlock
@@ -81,7 +82,7 @@ class ImportContext:
     settings: ImportSettings
     privates: Sequence[bytes] = field(repr=False)
     recipient: bytes
-    checkpoints: KeptCheckpoints
+    checkpoints: SourceCheckpoints
     operator: str
     now: int
     random: Callable[[int], bytes]
@@ -91,7 +92,7 @@ class ImportContext:
     rejected: Sequence[str] = ()
     reason: str = ""
     usage: dict[str, int] = field(default_factory=dict)
-    """Bytes below folders of the airlock, measured once in a run and counted from then on."""
+    """Disk usage below directories of the airlock, measured once in a run and then counted."""
 
     def quarantine_bytes(self) -> int:
         if "quarantine" not in self.usage:
@@ -104,12 +105,12 @@ class ImportContext:
         return self.usage["entries"]
 
     def count_quarantined(self, size: int) -> None:
-        """Whatever comes into quarantine takes a directory and a block at least."""
+        """Count a quarantined carrier, which takes at least a directory and a block."""
         self.usage["quarantine"] = self.quarantine_bytes() + size + _ENTRY_BYTES
         self.usage["entries"] = self.quarantine_entries() + 1
 
     def watch_of(self, name: str) -> Watch:
-        """Sees the work on the carrier of that name, which may come from a medium."""
+        """The progress watch for the carrier of that name, which may come from a medium."""
         return prefixed(self.watch, printable(name))
 
     def accepts_gap(self, bundle_id: bytes) -> bool:
@@ -119,7 +120,7 @@ class ImportContext:
         return self.only is None or _is_named(bundle_id, self.only)
 
     def names(self, bundle_id: bytes) -> bool:
-        """Whether it was asked for by name."""
+        """Whether the bundle was requested by its id."""
         return self.only is not None and _is_named(bundle_id, self.only)
 
     def rejects(self, bundle_id: bytes) -> bool:

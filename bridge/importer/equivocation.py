@@ -1,5 +1,5 @@
-"""Evidence that a source hub has signed two histories: receipts of both, side by side, and what
-shows that no log has both.
+"""Evidence that a source hub signed two histories: receipts or checkpoints that no log has both
+of.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from veen.receipt import Receipt
 
 @dataclass(frozen=True, slots=True)
 class RunFork:
-    """At ``seq`` the run that is held and the bundle do not agree.
+    """A disagreement of a held run and a bundle at ``seq``.
 
-    ``other`` is the bundle's receipt of that event, or, where the bundle ends before it or begins
-    behind it, of the event next to it.
+    ``other`` is the bundle's receipt of that event or, if the bundle ends before or begins after
+    it, of the adjacent event.
     """
 
     seq: int
@@ -42,7 +42,7 @@ class RunFork:
         return self.seq == self.other.stream_seq
 
     def contradiction(self) -> str:
-        """What contradicts what, for people."""
+        """An explanation of the contradiction for people."""
         seq, other = self.seq, self.other.stream_seq
         if self.is_of_one_place:
             return f"the two receipts of event {seq} are signed by the hub, and differ"
@@ -59,10 +59,10 @@ class RunFork:
         )
 
 
-def equivocation(tools: ImportContext, row: BundleRow, fork: RunFork) -> Equivocation:
-    """The audit entry."""
+def equivocation(context: ImportContext, row: BundleRow, fork: RunFork) -> Equivocation:
+    """The audit entry of a fork."""
     return Equivocation(
-        operator=tools.operator,
+        operator=context.operator,
         bundle_id=row.bundle_id,
         source_hub_id=row.source_hub_id,
         stream=row.stream,
@@ -77,11 +77,11 @@ def equivocation(tools: ImportContext, row: BundleRow, fork: RunFork) -> Equivoc
 
 
 def two_checkpoints(
-    tools: ImportContext, row: BundleRow | None, wrong: Contradiction
+    context: ImportContext, row: BundleRow | None, wrong: Contradiction
 ) -> Equivocation:
     """The audit entry of checkpoints that contradict each other; a heartbeat has no row."""
     return Equivocation(
-        operator=tools.operator,
+        operator=context.operator,
         bundle_id=row.bundle_id if row else None,
         source_hub_id=wrong.held.hub_id,
         stream=wrong.stream,
@@ -95,7 +95,7 @@ def two_checkpoints(
 
 
 def checkpoint_evidence(wrong: Contradiction) -> dict[str, object]:
-    """For the file beside the carrier: both checkpoints as the hub signed them."""
+    """Evidence for the reason file: both checkpoints as signed by the hub."""
     both = {"held": wrong.held, "other": wrong.other}
     return {
         "stream": wrong.stream,
@@ -103,11 +103,11 @@ def checkpoint_evidence(wrong: Contradiction) -> dict[str, object]:
         "contradiction": wrong.detail,
         **{
             name: {
-                "checkpoint_id": item.checkpoint_id.hex(),
-                "created_at": item.created_at,
-                "checkpoint": item.encode().hex(),
+                "checkpoint_id": checkpoint.checkpoint_id.hex(),
+                "created_at": checkpoint.created_at,
+                "checkpoint": checkpoint.encode().hex(),
             }
-            for name, item in both.items()
+            for name, checkpoint in both.items()
         },
     }
 
@@ -115,12 +115,12 @@ def checkpoint_evidence(wrong: Contradiction) -> dict[str, object]:
 def evidence(
     row: BundleRow, loaded: Loaded, survey: Survey, fork: RunFork, receipt: Receipt | None
 ) -> dict[str, object]:
-    """For the file beside the bundle; ``receipt`` is the one that is held.
+    """Evidence for the reason file; ``receipt`` is the held receipt.
 
-    It stands also in the import stream, whatever became of the archive. Header and proof are those
-    of the bundle: they lead from ``peaks`` to the checkpoint that the hub signed.
+    That is also in the import stream, if the archive is gone. Header and proof are those of the
+    bundle: they lead from ``peaks`` to the checkpoint that the hub signed.
     """
-    result: dict[str, object] = {
+    document: dict[str, object] = {
         "seq": fork.seq,
         "contradiction": fork.contradiction(),
         "held": {
@@ -141,12 +141,12 @@ def evidence(
         "proof": survey.proof.encode().hex(),
     }
     if not fork.is_of_one_place:
-        result["peaks"] = [hash_.hex() for hash_ in _between(loaded, survey, fork).hashes]
-    return result
+        document["peaks"] = [hash_.hex() for hash_ in _between(loaded, survey, fork).hashes]
+    return document
 
 
 def _between(loaded: Loaded, survey: Survey, fork: RunFork) -> Peaks:
-    """The range of the other history after the earlier of two events that follow each other."""
+    """The peaks of the other history after the earlier of two adjacent events."""
     peaks = survey.proof.before()
     if fork.other.stream_seq < fork.seq:
         for receipt in loaded.receipts:
@@ -155,17 +155,17 @@ def _between(loaded: Loaded, survey: Survey, fork: RunFork) -> Peaks:
 
 
 def archived_receipt(
-    archive: Path, held: BundleRun, seq: int, means: VerifyContext
+    archive: Path, held: BundleRun, seq: int, verify_context: VerifyContext
 ) -> Receipt | None:
-    """The receipt of an event that was imported, from the archive; None when it is gone."""
+    """The receipt of an imported event, from the archive; None if it is gone."""
     place = archive / held.bundle_id.hex()
     if not place.is_dir():
         return None
     try:
-        with examined(bags_in(place), means) as examineds:
-            if examineds.report.bundle is None:
+        with examined(bags_in(place), verify_context) as carrier:
+            if carrier.report.bundle is None:
                 return None
-            receipts = load(examineds.content, examineds.report.bundle, means.watch).receipts
+            receipts = load(carrier.content, carrier.report.bundle, verify_context.watch).receipts
     except Refused:
         return None
     return next((receipt for receipt in receipts if receipt.stream_seq == seq), None)

@@ -1,4 +1,4 @@
-"""A carrier that is verified while it is open, so that what was verified is what is imported."""
+"""Verification of a carrier while it is open, so that what was verified is what is imported."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from veen.wire import cbor
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """A carrier of which everything holds, and its content while it is open."""
+    """A valid carrier, and its content while it is open."""
 
     report: VerifyReport
     ledger: CarrierLedger
@@ -32,48 +32,52 @@ class Examined:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The events of a bundle in memory: they are what its bundle_id names, and stay so."""
+    """The events of a bundle in memory, which match its bundle_id."""
 
     events: tuple[BundleEvent, ...]
     receipts: tuple[Receipt, ...]
     entries: bytes
-    """Leaf and root of each event."""
+    """The leaf hash and the root of each event."""
     sha256: bytes
     """Of the bundle's bytes."""
 
 
 @contextmanager
 def examined(
-    bags: Sequence[Path], means: VerifyContext, report: VerifyReport | None = None
+    bags: Sequence[Path], verify_context: VerifyContext, report: VerifyReport | None = None
 ) -> Iterator[Examined]:
-    """Check in the order of ``check_carrier``; the first fault is Refused.
+    """Verify a carrier in the order of ``check_carrier``; Refused at the first fault.
 
-    ``report`` has then what was known by that time; its ledger only once a signature holds.
+    ``report`` then has what was known by that time; its ledger only if the signature holds.
     """
     report = report or VerifyReport(asked=Level.VALID)
     with CarrierSet(bags) as carrier_set:
         report.carrier = carrier_set.carrier
-        report.signer = carrier_set.verify_signatures(means.trust)
+        report.signer = carrier_set.verify_signatures(verify_context.trust)
         report.ledger = carrier_set.carrier.ledger
         carrier_set.verify_complete()
-        carrier_set.verify_intact(means.watch)
-        stored = carrier_set.stored(means.scratch, means.watch)
-        most = means.limits.max_bytes
+        carrier_set.verify_intact(verify_context.watch)
+        stored = carrier_set.stored(verify_context.scratch, verify_context.watch)
+        most = verify_context.limits.max_bytes
         with unpacked(
-            carrier_set.carrier, stored, means.privates, means.scratch, most, means.watch
+            carrier_set.carrier,
+            stored,
+            verify_context.privates,
+            verify_context.scratch,
+            most,
+            verify_context.watch,
         ) as cargo:
             report.ledger = cargo.ledger
-            verify_cargo(cargo, means, report)
+            verify_cargo(cargo, verify_context, report)
             report.held += Level
             report.notes += carrier_set.notes
             yield Examined(report, cargo.ledger, cargo.content)
 
 
 def load(content: Content, verified: VerifiedBundle, watch: Watch) -> Loaded:
-    """Read the events of a verified bundle once more, for good.
+    """Read the events of a verified bundle into memory.
 
-    They are hashed as they are read: a file that was changed since it was verified is Refused,
-    however it was changed.
+    They are hashed while they are read: a file that changed since it was verified is Refused.
     """
     try:
         with watch("reading", "events") as progress:

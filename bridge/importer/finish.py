@@ -1,18 +1,12 @@
-"""What every audit entry about a bundle, and about a carrier that fails, tells of it (AGB0 4.6).
+"""Completion of an outcome: its audit entry first, then files to where they belong (AGB0 4.6).
 
-Closing an outcome: its audit entry first, then files to where they belong (AGB0 4.6).
+The pending actions are in the ledger beforehand; each is idempotent, so that a completion that was
+interrupted is repeated.
 
-What is to be done was written down before; each step may be done twice, so that a closing that
-was cut short is simply done again.
-
-What verdicts on a carrier have in common: what is left to do about it, and what is told.
-
-One recorder event of this zone for each bundle that was imported: K1's last link (AGB0 5.2).
-
-The bridge writes import streams and nothing else, so the event is written by an identity of its
-own, which may append to that one stream. It goes by the ledger: what an earlier run did not record
-is recorded by the next one, and the note beside each event in the outbox keeps it to one for a
-bundle.
+Each imported bundle is also recorded as an event of this zone, the last link of K1 (AGB0 5.2).
+Since the bridge may write import streams only, a separate identity writes it, which may append to
+that stream alone. The ledger decides what is due: what an earlier run did not record, the next run
+does, and a token beside each event in the outbox limits it to a single event for each bundle.
 """
 
 from __future__ import annotations
@@ -37,6 +31,8 @@ from veen.system import durable
 from veen.system.environment import Runtime
 from veen.wire.body import AnyItem
 from veen.wire.canonical_json import value_to_cbor
+
+_NOTED: Final = "recorded/"
 
 
 class BundleFields(TypedDict):
@@ -79,7 +75,7 @@ def bundle_fields(row: BundleRow, operator: str) -> BundleFields:
 def failed_fields(
     operator: str, sha256: bytes, of: BundleRow | ClaimedBundle | None, error: Refused
 ) -> FailedFields:
-    """``of`` is what was verified to be carried, or is claimed, or cannot be known."""
+    """The fields of a failure; ``of`` is the verified or the claimed bundle, if it is known."""
     named = of if isinstance(of, ClaimedBundle) else None
     if isinstance(of, BundleRow):
         named = ClaimedBundle(of.bundle_id, of.source_hub_id, of.stream, of.from_seq, of.to_seq)
@@ -98,30 +94,30 @@ def failed_fields(
     }
 
 
-def apply_pending(tools: ImportContext, closing: PendingActions) -> None:
-    """Do all of it, or raise AuditPending with nothing but the entry kept."""
-    tools.audit_outbox.once(closing.token, closing.bodies)
-    for path, text in closing.writes:
-        target = tools.airlock.root / path
-        tools.airlock.make_folder(target.parent)
+def apply_pending(context: ImportContext, pending: PendingActions) -> None:
+    """Do all pending actions, or raise AuditPending with only the entry in the outbox."""
+    context.audit_outbox.once(pending.token, pending.bodies)
+    for path, text in pending.writes:
+        target = context.airlock.root / path
+        context.airlock.make_folder(target.parent)
         durable.write(target, text.encode())
-    for source, target_name in closing.moves:
-        tools.airlock.move(source, target_name)
-    for name in closing.removals:
-        tools.airlock.remove(name)
-    tools.ledger.closed(closing)
+    for source, target_name in pending.moves:
+        context.airlock.move(source, target_name)
+    for name in pending.removals:
+        context.airlock.remove(name)
+    context.ledger.closed(pending)
 
 
 def pending_actions(
-    tools: ImportContext,
+    context: ImportContext,
     events: Sequence[AuditEvent],
     *,
     moves: tuple[tuple[str, str], ...] = (),
     removals: tuple[str, ...] = (),
 ) -> PendingActions:
     return PendingActions(
-        token=tools.random(16),
-        bodies=tuple(tools.audit_outbox.body(event) for event in events),
+        token=context.random(16),
+        bodies=tuple(context.audit_outbox.body(event) for event in events),
         moves=moves,
         removals=removals,
     )
@@ -129,7 +125,7 @@ def pending_actions(
 
 def outcome_of(
     state: ImportState,
-    work: IncomingCarrier,
+    carrier: IncomingCarrier,
     row: BundleRow | None,
     *,
     code: str = "",
@@ -139,7 +135,7 @@ def outcome_of(
 ) -> ImportOutcome:
     return ImportOutcome(
         state=state,
-        name=work.name,
+        name=carrier.name,
         bundle_id=row.bundle_id if row else None,
         stream=row.stream if row else "",
         from_seq=row.from_seq if row else 0,
@@ -152,9 +148,6 @@ def outcome_of(
     )
 
 
-_NOTED: Final = "recorded/"
-
-
 def record_imports(
     settings: BridgeSettings,
     ledger: ImportLedger,
@@ -162,9 +155,9 @@ def record_imports(
     runtime: Runtime,
     retry_policy: RetryPolicy | None,
 ) -> str | None:
-    """Record every bundle that was imported and is not recorded yet; None when all of them are.
+    """Record every imported bundle that is not recorded yet; None if all of them are.
 
-    What fails is returned, and tried again by the next run: the import itself is done.
+    An error is returned, and the next run retries: the import itself is done.
     """
     if settings.import_recorder is None:
         return None
@@ -204,7 +197,7 @@ def _keep(
 
 
 def _payload(ledger: ImportLedger, row: BundleRow) -> dict[str, Any]:
-    """What was imported, from where, and where it stands here."""
+    """The payload: what was imported, its origin, and its place here."""
     plan = ledger.plan(row.bundle_id)
     written = plan.written if plan is not None else None
     last = plan.target_to if plan is not None and plan.target_to else None

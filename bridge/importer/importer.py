@@ -1,8 +1,7 @@
-"""The importer: each carrier from the inbox to where it belongs, checks in their order (AGB0 4.5).
+"""The importer: takes each carrier from the inbox through all checks, in order (AGB0 4.5).
 
-Nothing is written to an import stream before everything about a bundle holds.
-
-The inbox, sorted: which bags belong together, and in which order carriers should go in.
+Nothing is written to an import stream before everything about a bundle holds. The inbox is grouped
+into carriers first, and carriers are sorted by stream and sequence number.
 """
 
 from __future__ import annotations
@@ -39,20 +38,21 @@ from bridge.importer.staging import (
     fingerprint,
     verify_room,
 )
-from bridge.importer.trust_audit import tell_trust
+from bridge.importer.trust_audit import audit_trust_changes
 from bridge.verify import VerifiedBundle
 from veen.digest import h
 from veen.system import durable
 
-_AT_A_TIME: Final = 100_000
-"""How many bags are looked at together. Of one carrier there can be a few hundred."""
+_BATCH: Final = 100_000
+"""How many bags are grouped at a time. A carrier can have a few hundred."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The bags of one carrier as far as they are here; nothing of it is verified yet.
+    """The bags of one carrier in the inbox, before any verification.
 
-    ``due`` is how many bags it says it has; what is no bag is a group of its own, to be refused.
+    ``due`` is how many bags it claims to have; an entry that is no bag is a group of its own, to
+    be refused.
     """
 
     bags: tuple[Path, ...]
@@ -69,26 +69,26 @@ class Group:
 
 
 def groups(inbox: Path) -> Iterator[Group]:
-    """All that lies in the inbox, so that what stays in it stands in nobody's way."""
+    """All carriers of the inbox, including those that stay in it."""
     with os.scandir(inbox) as entries:
         names = iter(sorted(entry.name for entry in entries if not entry.name.startswith(".")))
-    while some := list(islice(names, _AT_A_TIME)):
-        yield from _sorted(inbox, some)
+    while batch := list(islice(names, _BATCH)):
+        yield from _sorted(inbox, batch)
 
 
 def _sorted(inbox: Path, names: list[str]) -> list[Group]:
-    result: dict[bytes, Group] = {}
+    by_carrier: dict[bytes, Group] = {}
     for name in names:
         path = inbox / name
         carrier = _carrier(path)
         key = h(carrier.encode()) if carrier else os.fsencode(name)
-        known = result.get(key)
+        known = by_carrier.get(key)
         if known is None:
-            due = carrier.bags if carrier else 1
-            result[key] = Group((path,), due, _order(path, carrier))
+            count = carrier.bags if carrier else 1
+            by_carrier[key] = Group((path,), count, _order(path, carrier))
         else:
-            result[key] = Group((*known.bags, path), known.due, known.order)
-    return sorted(result.values(), key=lambda item: item.order)
+            by_carrier[key] = Group((*known.bags, path), known.due, known.order)
+    return sorted(by_carrier.values(), key=lambda group: group.order)
 
 
 def _carrier(path: Path) -> Carrier | None:
@@ -101,7 +101,7 @@ def _carrier(path: Path) -> Carrier | None:
 
 
 def _order(path: Path, carrier: Carrier | None) -> tuple[bytes, str, int, str]:
-    """Streams from their beginning on, as far as a carrier tells it in the open."""
+    """The sort key: streams from their beginning on, as far as the carrier is not encrypted."""
     if carrier is None or carrier.ledger is None:
         return b"", "", 0, path.name
     entry = carrier.ledger.tail[-1]
@@ -109,30 +109,30 @@ def _order(path: Path, carrier: Carrier | None) -> tuple[bytes, str, int, str]:
 
 
 class Importer:
-    """One run; whoever makes it holds the airlock's lock."""
+    """A run of the importer; the caller holds the airlock's lock."""
 
-    def __init__(self, tools: ImportContext) -> None:
-        self._tools = tools
-        self._verdicts = Verdicts(tools)
-        self._committer = BundleCommitter(tools)
-        self._admission = BundleAdmission(tools, self._verdicts, self._means)
+    def __init__(self, context: ImportContext) -> None:
+        self._context = context
+        self._verdicts = Verdicts(context)
+        self._committer = BundleCommitter(context)
+        self._admission = BundleAdmission(context, self._verdicts, self._verify_context)
 
     def recover(self) -> list[ImportOutcome]:
-        """Finish what an earlier run was cut short in; then nothing is open any more."""
-        tools = self._tools
-        tools.audit_outbox.settle()
-        for closing in tools.ledger.closings():
-            apply_pending(tools, closing)
-        tell_trust(tools)
-        plans = tools.ledger.open_plans()
-        tools.airlock.tidy(frozenset(plan.source for plan in plans))
-        tools.airlock.name_inbox()
+        """Complete what an earlier run was interrupted in."""
+        context = self._context
+        context.audit_outbox.settle()
+        for pending in context.ledger.closings():
+            apply_pending(context, pending)
+        audit_trust_changes(context)
+        plans = context.ledger.open_plans()
+        context.airlock.tidy(frozenset(plan.source for plan in plans))
+        context.airlock.name_inbox()
         return [self._resume(plan) for plan in plans]
 
     def take(self, group: Group) -> Iterator[ImportOutcome]:
-        """A carrier of the inbox: copied once, and from then on only the copy counts.
+        """Import a carrier of the inbox from a private copy.
 
-        Each bag must be signed before anything is copied; one that is not says nothing about the
+        Each bag must be signed before anything is copied; an unsigned bag says nothing about the
         others, whose table of volumes it may have copied.
         """
         signed: list[SignedBag] = []
@@ -141,34 +141,34 @@ class Importer:
             try:
                 signed.append(self.signed(bag))
             except Refused as error:
-                yield Unsigned(self._tools).in_inbox(bag, error)
+                yield Unsigned(self._context).in_inbox(bag, error)
         if signed:
             yield self._take(signed)
 
     def signed(self, bag: BagPath) -> SignedBag:
-        return check_signed(bag, self._tools.trust, self._tools.settings.max_carrier_bytes)
+        return check_signed(bag, self._context.trust, self._context.settings.max_carrier_bytes)
 
     def _take(self, bags: Sequence[SignedBag]) -> ImportOutcome:
-        airlock, name = self._tools.airlock, bags[0].where.name
+        airlock, name = self._context.airlock, bags[0].where.name
         try:
-            verify_room(self._tools.settings, bags, copies=1)
+            verify_room(self._context.settings, bags, copies=1)
         except InsufficientSpace as error:
             return self._verdicts.no_room(name, error)
-        attempt = airlock.attempt(self._tools.random(8).hex())
+        attempt = airlock.attempt(self._context.random(8).hex())
         inbox = tuple(airlock.inside(bag.where.path) for bag in bags)
-        work = IncomingCarrier(name=name, place=attempt, bags=(), inbox=inbox, sha256=h(b""))
+        carrier = IncomingCarrier(name=name, place=attempt, bags=(), inbox=inbox, sha256=h(b""))
         try:
             received = list(self._copied(bags, attempt))
         except Refused as error:
             lines = [line for bag in bags for line in fingerprint(bag.where)]
-            return self._verdicts.refused(replace(work, sha256=digest_of(lines)), error, None)
+            return self._verdicts.refused(replace(carrier, sha256=digest_of(lines)), error, None)
         once: dict[bytes, str] = {}
-        for path, item in zip(inbox, received, strict=True):
-            once.setdefault(item.sha256, path)
+        for path, received_bag in zip(inbox, received, strict=True):
+            once.setdefault(received_bag.sha256, path)
         return self._process(
             replace(
-                work,
-                bags=tuple(item.root for item in received),
+                carrier,
+                bags=tuple(received_bag.root for received_bag in received),
                 doubled=tuple(path for path in inbox if path not in once.values()),
                 sha256=next(iter(once)) if len(once) == 1 else h(b"".join(once)),
             )
@@ -177,66 +177,66 @@ class Importer:
     def _copied(self, bags: Sequence[SignedBag], attempt: Path) -> Iterator[Received]:
         for number, bag in enumerate(bags, 1):
             target = attempt / f"bag-{number:03d}"
-            with self._tools.watch_of(bag.where.name)("copying", "bytes") as progress:
+            with self._context.watch_of(bag.where.name)("copying", "bytes") as progress:
                 received = copy_bag(bag, target, progress)
             yield received
 
     def take_held(self) -> Iterator[ImportOutcome]:
-        """Bundles that waited and may go in by now, until none of them may."""
+        """Import held bundles that are now admissible, until none is."""
         done: set[bytes] = set()
-        while result := [item for item in self._ready() if item.bundle_id not in done]:
-            done.add(result[0].bundle_id)
-            place = self._tools.airlock.waiting(result[0].bundle_id)
-            yield self._process(IncomingCarrier.held(result[0].bundle_id, place, result[0].sha256))
+        while ready := [row for row in self._ready() if row.bundle_id not in done]:
+            done.add(ready[0].bundle_id)
+            place = self._context.airlock.waiting(ready[0].bundle_id)
+            yield self._process(IncomingCarrier.held(ready[0].bundle_id, place, ready[0].sha256))
 
     def _ready(self) -> list[BundleRow]:
-        held = self._tools.ledger.bundles(
+        held = self._context.ledger.bundles(
             ImportState.WAITING, ImportState.BLOCKED, ImportState.FROZEN
         )
         return [row for row in held if self._is_ready(row)]
 
     def _is_ready(self, row: BundleRow) -> bool:
-        tools, before = self._tools, row.from_seq - 1
+        context, before = self._context, row.from_seq - 1
         stream = SourceStream(row.source_hub_id, row.stream)
-        if tools.rejects(row.bundle_id):
+        if context.rejects(row.bundle_id):
             return True
         if row.state == ImportState.FROZEN.value:
-            return tools.ledger.frozen_at(stream) is None
+            return context.ledger.frozen_at(stream) is None
         if row.state == ImportState.BLOCKED.value:
-            rules, folder = tools.settings.approvals, tools.airlock.approvals
-            result = standing(folder, row.bundle_id, row.stream, rules)
-            return (result.is_met and tools.lets_in(row.bundle_id)) or bool(result.rejected)
-        return tools.ledger.holds(stream, before) or tools.accepts_gap(row.bundle_id)
+            rules, folder = context.settings.approvals, context.airlock.approvals
+            approvals = standing(folder, row.bundle_id, row.stream, rules)
+            return (approvals.is_met and context.lets_in(row.bundle_id)) or bool(approvals.rejected)
+        return context.ledger.holds(stream, before) or context.accepts_gap(row.bundle_id)
 
-    def _process(self, work: IncomingCarrier) -> ImportOutcome:
+    def _process(self, carrier: IncomingCarrier) -> ImportOutcome:
         settled, row, report = None, None, VerifyReport(asked=Level.VALID)
-        with self._means(work.name) as means:
+        with self._verify_context(carrier.name) as verify_context:
             try:
-                with examined(work.bags, means, report) as examineds:
-                    verified = examineds.report.bundle
-                    self._tools.ledger.note_carrier(examineds.ledger)
+                with examined(carrier.bags, verify_context, report) as carrier_content:
+                    verified = carrier_content.report.bundle
+                    self._context.ledger.note_carrier(carrier_content.ledger)
                     if verified is None:
-                        return self._heartbeat(work, examineds)
+                        return self._heartbeat(carrier, carrier_content)
                     row = _row(verified)
-                    loaded = load(examineds.content, verified, means.watch)
+                    loaded = load(carrier_content.content, verified, verify_context.watch)
                     row = replace(row, sha256=loaded.sha256)
-                    candidate = Candidate(work, row, examineds, verified, loaded)
-                    settled = self._admission.settle(candidate, means.scratch)
+                    candidate = Candidate(carrier, row, carrier_content, verified, loaded)
+                    settled = self._admission.settle(candidate, verify_context.scratch)
             except Refused as error:
-                return self._verdicts.refused(work, error, row or claim_of(report))
+                return self._verdicts.refused(carrier, error, row or claim_of(report))
         return self._committer.commit(settled) if isinstance(settled, ImportBatch) else settled
 
-    def _heartbeat(self, work: IncomingCarrier, examined: Examined) -> ImportOutcome:
+    def _heartbeat(self, carrier: IncomingCarrier, examined: Examined) -> ImportOutcome:
         checkpoint = examined.report.checkpoint
-        wrong = checkpoint and self._tools.checkpoints.judge(checkpoint)
+        wrong = checkpoint and self._context.checkpoints.judge(checkpoint)
         if wrong:
-            return self._verdicts.contradicted(work, None, wrong)
-        return Holding(self._tools).heartbeat(work, examined.ledger)
+            return self._verdicts.contradicted(carrier, None, wrong)
+        return Holding(self._context).heartbeat(carrier, examined.ledger)
 
     def _resume(self, plan: ImportPlan) -> ImportOutcome:
-        """Go on with a plan; of what was handed over nothing is read again."""
-        tools, committer = self._tools, self._committer
-        row = tools.ledger.bundle(plan.bundle_id)
+        """Resume a plan; a bundle that was handed over is not read again."""
+        context, committer = self._context, self._committer
+        row = context.ledger.bundle(plan.bundle_id)
         if row is None:
             raise Refused(
                 CarrierFault.LEDGER, f"the ledger has a plan for {plan.bundle_id.hex()} alone"
@@ -244,39 +244,44 @@ class Importer:
         resumed_from = committer.landed(row, plan)
         place = committer.settle_place(plan)
         if not committer.was_handed_over(plan):
-            work = IncomingCarrier.held(row.bundle_id, place, row.sha256)
+            carrier = IncomingCarrier.held(row.bundle_id, place, row.sha256)
             try:
-                loaded = self._reload(work, plan)
+                loaded = self._reload(carrier, plan)
             except Refused as error:
-                return self._verdicts.refused(work, error, row, plan)
+                return self._verdicts.refused(carrier, error, row, plan)
             committer.hand_over(row, plan, loaded)
         return committer.complete(row, plan, resumed_from)
 
-    def _reload(self, work: IncomingCarrier, plan: ImportPlan) -> Loaded:
-        with self._means(work.name) as means, examined(work.bags, means) as examineds:
-            verified = examineds.report.bundle
+    def _reload(self, carrier: IncomingCarrier, plan: ImportPlan) -> Loaded:
+        with (
+            self._verify_context(carrier.name) as verify_context,
+            examined(carrier.bags, verify_context) as carrier_content,
+        ):
+            verified = carrier_content.report.bundle
             if verified is None or verified.survey.digest != plan.bundle_id:
                 raise Refused(CarrierFault.BUNDLE_ID, "it is not the bundle of the plan")
-            return load(examineds.content, verified, means.watch)
+            return load(carrier_content.content, verified, verify_context.watch)
 
     @contextmanager
-    def _means(self, name: str) -> Iterator[VerifyContext]:
-        """For the carrier of that name; with room for what is unpacked, gone afterwards."""
-        tools = self._tools
-        scratch = tools.airlock.staging / f"{tools.random(8).hex()}-work"
+    def _verify_context(self, name: str) -> Iterator[VerifyContext]:
+        """The context for verifying a carrier, with a scratch directory that is removed
+        afterwards.
+        """
+        context = self._context
+        scratch = context.airlock.staging / f"{context.random(8).hex()}-work"
         scratch.mkdir(mode=durable.DIR_MODE)
         try:
             yield VerifyContext(
-                trust=tools.trust,
+                trust=context.trust,
                 scratch=scratch,
-                privates=tools.privates,
-                limits=tools.settings.limits,
-                workers=tools.settings.workers,
-                watch=tools.watch_of(name),
-                now=tools.now,
+                privates=context.privates,
+                limits=context.settings.limits,
+                workers=context.settings.workers,
+                watch=context.watch_of(name),
+                now=context.now,
             )
         finally:
-            tools.airlock.remove(tools.airlock.inside(scratch))
+            context.airlock.remove(context.airlock.inside(scratch))
 
 
 def _row(verified: VerifiedBundle) -> BundleRow:

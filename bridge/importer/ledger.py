@@ -1,12 +1,8 @@
-"""The import ledger: which events of which source are here, and what is still to be done.
+"""The import ledger: an SQLite database of imported events and pending actions.
 
-It is on disk when a call returns. Of a stream each event is in one run at most, which is what
-keeps an event from being imported twice; all of it can be made again from the import streams and
-the audit log of this zone.
-
-The tables of the import ledger, and the rows that cross its border.
-
-The database of the import ledger: opened, read and changed, with its faults told.
+A change is durable when the call returns. Each event of a stream is in one run at most, which
+keeps it from being imported twice. The ledger can be rebuilt from the import streams and the audit
+log of this zone.
 """
 
 from __future__ import annotations
@@ -28,7 +24,7 @@ from veen.system import durable
 
 VERSION: Final = 1
 ENTRY_BYTES: Final = 64
-"""Of one event: the leaf, then the root of the source's range at it."""
+"""The size of an entry: the leaf hash of an event, and the root of the source stream at it."""
 
 SCHEMA: Final = """
 CREATE TABLE bundles (
@@ -61,17 +57,21 @@ CREATE TABLE carriers (
 ) WITHOUT ROWID;
 CREATE TABLE told (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 """
+_UNCOVERED: Final = "uncovered/"
+"""The prefix of the name of a bundle that no checkpoint covers yet."""
+_FIELDS: Final = {"kept_out": "excluded", "told": "detail"}
+"""Columns whose field has a different name."""
 
 
 class SourceStream(NamedTuple):
-    """One stream of a source hub."""
+    """A stream of a source hub."""
 
     source_hub_id: bytes
     name: str
 
 
 class SeqSpan(NamedTuple):
-    """Events of a stream, both ends included."""
+    """A range of a stream, both ends included."""
 
     first: int
     last: int
@@ -82,7 +82,7 @@ class SeqSpan(NamedTuple):
 
 
 class BundleRun(NamedTuple):
-    """Events that are held, or planned, of one bundle; ``entries`` has ENTRY_BYTES of each."""
+    """Held or planned events of one bundle; ``entries`` has ENTRY_BYTES for each."""
 
     span: SeqSpan
     bundle_id: bytes
@@ -99,7 +99,7 @@ class BundleRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleRow:
-    """A bundle that has been looked at, and how far it has come."""
+    """A verified bundle and its state."""
 
     bundle_id: bytes
     state: str
@@ -111,7 +111,7 @@ class BundleRow:
     checkpoint_id: bytes
     checkpoint_at: int
     sha256: bytes
-    """Of the bundle's bytes."""
+    """The hash of the bundle's bytes."""
     detail: str = ""
 
     @property
@@ -121,9 +121,9 @@ class BundleRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportPlan:
-    """What an import is about to write, or has written once ``done``.
+    """What an import is about to write, or has written if ``done``.
 
-    ``base_client_seq`` and ``base_seq`` are where the target stream stood before.
+    ``base_client_seq`` and ``base_seq`` are the positions in the target stream before it.
     """
 
     bundle_id: bytes
@@ -146,7 +146,7 @@ class ImportPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingActions:
-    """What is left to do about an outcome, in this order; each step can be repeated.
+    """The actions that complete an outcome, in this order; each is idempotent.
 
     ``bodies`` are audit entries. Paths are inside the airlock.
     """
@@ -158,7 +158,7 @@ class PendingActions:
     removals: tuple[str, ...] = ()
 
     def document(self) -> str:
-        """All but the token, as JSON."""
+        """Everything except the token, as JSON."""
         return json.dumps(
             {
                 "bodies": [body.hex() for body in self.bodies],
@@ -170,19 +170,19 @@ class PendingActions:
 
     @classmethod
     def read(cls, token: bytes, document: str) -> PendingActions:
-        result = json.loads(document)
+        values = json.loads(document)
         return cls(
             token=token,
-            bodies=tuple(bytes.fromhex(item) for item in result["bodies"]),
-            writes=tuple((path, text) for path, text in result["writes"]),
-            moves=tuple((old, new) for old, new in result["moves"]),
-            removals=tuple(result["removals"]),
+            bodies=tuple(bytes.fromhex(body) for body in values["bodies"]),
+            writes=tuple((path, text) for path, text in values["writes"]),
+            moves=tuple((old, new) for old, new in values["moves"]),
+            removals=tuple(values["removals"]),
         )
 
 
 class Uncovered(NamedTuple):
-    """A bundle that is imported and that no checkpoint is known to cover; ``target_to`` is where
-    its last event stands, None where its plan tells.
+    """An imported bundle that no checkpoint is known to cover; ``target_to`` is the place of its
+    last event, None if its plan has it.
     """
 
     bundle_id: bytes
@@ -190,7 +190,7 @@ class Uncovered(NamedTuple):
 
 
 class LedgerContents(NamedTuple):
-    """What a ledger is made again from."""
+    """The contents of a rebuilt ledger."""
 
     rows: Sequence[BundleRow]
     runs: Sequence[tuple[SourceStream, BundleRun]]
@@ -199,11 +199,11 @@ class LedgerContents(NamedTuple):
 
 
 class BadLedger(VeenError):
-    """A ledger that cannot be used; nothing is imported until it is whole again."""
+    """A ledger that cannot be used; nothing is imported until it is rebuilt."""
 
 
 class LedgerFile:
-    """What was changed in a block is on disk when it ends, or nothing of it."""
+    """The SQLite database of the ledger; changes within a block are atomic and durable."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -261,17 +261,13 @@ class LedgerFile:
                 raise
 
 
-_UNCOVERED: Final = "uncovered/"
-"""How a bundle is noted that no checkpoint covers yet."""
-
-
 class ImportLedger(LedgerFile):
     def bundle(self, bundle_id: bytes) -> BundleRow | None:
         rows = self._all("SELECT * FROM bundles WHERE bundle_id = ?", bundle_id)
         return BundleRow(**_fields(rows[0])) if rows else None
 
     def bundles(self, *states: ImportState) -> list[BundleRow]:
-        """Those in any of the states, or all; by stream and place."""
+        """Bundles in any of the states, or all, by stream and place."""
         marks = ", ".join("?" * len(states))
         those = f"WHERE state IN ({marks})" if states else ""
         order = "ORDER BY source_hub_id, stream, from_seq, to_seq, bundle_id"
@@ -296,7 +292,7 @@ class ImportLedger(LedgerFile):
         return [PendingActions.read(row["token"], row["document"]) for row in rows]
 
     def runs(self, stream: SourceStream, within: SeqSpan) -> list[BundleRun]:
-        """What is held of a stretch, in order; runs are given whole."""
+        """Held runs that overlap a range, in order, not cut."""
         query = """
             SELECT from_seq, to_seq, bundle_id, entries FROM runs WHERE source_hub_id = ?
             AND stream = ? AND to_seq >= ? AND from_seq <= ? AND is_held ORDER BY from_seq
@@ -312,7 +308,7 @@ class ImportLedger(LedgerFile):
         return [SeqSpan(row["from_seq"], row["to_seq"]) for row in self._all(query, bundle_id)]
 
     def spans(self, stream: SourceStream) -> list[SeqSpan]:
-        """Where events of a stream are held, in order, without their leaves."""
+        """The held ranges of a stream, in order, without their entries."""
         query = """
             SELECT from_seq, to_seq FROM runs WHERE source_hub_id = ? AND stream = ? AND is_held
             ORDER BY from_seq
@@ -334,15 +330,15 @@ class ImportLedger(LedgerFile):
         return int(rows[0]["seq"]) if rows else None
 
     def frozen_by(self, stream: SourceStream) -> bytes | None:
-        """The bundle that told the other history first."""
+        """The bundle that first showed the other history."""
         query = "SELECT bundle_id FROM frozen WHERE source_hub_id = ? AND stream = ?"
         rows = self._all(query, *stream)
         return rows[0]["bundle_id"] if rows else None
 
     def carrier_entries(self) -> list[tuple[bytes, CarrierLedgerEntry]]:
-        """What the ledgers of all carriers that came have told, with whose ledger it is.
+        """The ledger entries of all imported carriers, each with its bridge_id.
 
-        Two entries of one number are both here: that bridge has told two stories.
+        If a bridge has signed two entries of the same number, both are included.
         """
         rows = self._all("SELECT bridge_id, entry FROM carriers ORDER BY bridge_id, n, entry")
         return [(row["bridge_id"], CarrierLedgerEntry.decode(row["entry"])) for row in rows]
@@ -352,7 +348,7 @@ class ImportLedger(LedgerFile):
         return rows[0]["value"] if rows else None
 
     def knows_heartbeat(self, ledger: CarrierLedger) -> bool:
-        """Whether the carrier of this heartbeat came before; its entry alone comes with others."""
+        """Whether this heartbeat was imported before; its entry alone is also in later carriers."""
         return self.reported(_heartbeat(ledger)) is not None
 
     def note(self, row: BundleRow) -> None:
@@ -360,12 +356,12 @@ class ImportLedger(LedgerFile):
             self._put(row)
 
     def note_carrier(self, ledger: CarrierLedger) -> None:
-        rows = [(ledger.bridge_id, item.n, item.encode()) for item in ledger.tail]
+        rows = [(ledger.bridge_id, entry.n, entry.encode()) for entry in ledger.tail]
         with self._changing():
             self._db.executemany("INSERT OR IGNORE INTO carriers VALUES (?, ?, ?)", rows)
 
     def begin(self, row: BundleRow, plan: ImportPlan, runs: Sequence[BundleRun]) -> None:
-        """Keep a plan before anything of it is written; its events are nobody else's from now."""
+        """Store a plan before any of it is written, and reserve its events."""
         stream = SourceStream(row.source_hub_id, row.stream)
         with self._changing():
             self._put(row)
@@ -376,9 +372,9 @@ class ImportLedger(LedgerFile):
             )
 
     def finish(
-        self, row: BundleRow, plan: ImportPlan, closing: PendingActions, *, to_cover: bool
+        self, row: BundleRow, plan: ImportPlan, pending: PendingActions, *, to_cover: bool
     ) -> None:
-        """All events of a plan are in the hub's log; a checkpoint is to cover them, or not."""
+        """Mark a plan as done: all its events are in the hub's log, and a checkpoint may be due."""
         with self._changing():
             if to_cover:
                 name = _UNCOVERED + row.bundle_id.hex()
@@ -386,16 +382,16 @@ class ImportLedger(LedgerFile):
             self._put(row)
             self._insert(replace(plan, done=True))
             self._db.execute("UPDATE runs SET is_held = 1 WHERE bundle_id = ?", (row.bundle_id,))
-            self._add(closing)
+            self._add(pending)
 
     def conclude(
         self,
         row: BundleRow | None,
-        closing: PendingActions,
+        pending: PendingActions,
         detail: tuple[str, bytes] | None = None,
         abandoned: ImportPlan | None = None,
     ) -> None:
-        """Keep an outcome together with all that is still to be done about it.
+        """Store an outcome together with its pending actions.
 
         ``abandoned`` is a plan of which nothing was written, and nothing will be.
         """
@@ -408,10 +404,10 @@ class ImportLedger(LedgerFile):
                 self._put(row)
             if detail is not None:
                 self._db.execute("INSERT OR REPLACE INTO told VALUES (?, ?)", detail)
-            self._add(closing)
+            self._add(pending)
 
-    def conclude_heartbeat(self, ledger: CarrierLedger, closing: PendingActions) -> None:
-        self.conclude(None, closing, detail=(_heartbeat(ledger), b""))
+    def conclude_heartbeat(self, ledger: CarrierLedger, pending: PendingActions) -> None:
+        self.conclude(None, pending, detail=(_heartbeat(ledger), b""))
 
     def note_heartbeat(self, ledger: CarrierLedger) -> None:
         self.note_text((_heartbeat(ledger), b""))
@@ -420,49 +416,48 @@ class ImportLedger(LedgerFile):
         with self._changing():
             self._db.execute("INSERT OR REPLACE INTO told VALUES (?, ?)", value)
 
-    def freeze(self, row: BundleRow | None, fork: Equivocation, closing: PendingActions) -> None:
+    def freeze(self, row: BundleRow | None, fork: Equivocation, pending: PendingActions) -> None:
         values = (fork.source_hub_id, fork.stream, fork.seq, fork.bundle_id or b"")
         with self._changing():
             if row is not None:
                 self._put(row)
             self._db.execute("INSERT OR IGNORE INTO frozen VALUES (?, ?, ?, ?)", values)
-            self._add(closing)
+            self._add(pending)
 
-    def unfreeze(self, stream: SourceStream, closing: PendingActions) -> None:
+    def unfreeze(self, stream: SourceStream, pending: PendingActions) -> None:
         with self._changing():
             self._db.execute("DELETE FROM frozen WHERE source_hub_id = ? AND stream = ?", stream)
-            self._add(closing)
+            self._add(pending)
 
     def uncovered(self) -> list[Uncovered]:
-        """The bundles that were imported and that no checkpoint is known to cover yet."""
+        """Imported bundles that no checkpoint is known to cover."""
         query = "SELECT name, value FROM told WHERE name GLOB ? ORDER BY name"
-        result = []
+        uncovered = []
         for row in self._all(query, f"{_UNCOVERED}*"):
             target_to = int(row["value"]) if row["value"] else None
             bundle_id = bytes.fromhex(row["name"].removeprefix(_UNCOVERED))
-            result.append(Uncovered(bundle_id, target_to))
-        return result
+            uncovered.append(Uncovered(bundle_id, target_to))
+        return uncovered
 
-    def cover(self, bundle_ids: Sequence[bytes], closing: PendingActions) -> None:
-        names = [(_UNCOVERED + bundle_id_.hex(),) for bundle_id_ in bundle_ids]
+    def cover(self, bundle_ids: Sequence[bytes], pending: PendingActions) -> None:
+        names = [(_UNCOVERED + bundle_id.hex(),) for bundle_id in bundle_ids]
         with self._changing():
             self._db.executemany("DELETE FROM told WHERE name = ?", names)
-            self._add(closing)
+            self._add(pending)
 
-    def closed(self, closing: PendingActions) -> None:
+    def closed(self, pending: PendingActions) -> None:
         with self._changing():
-            self._db.execute("DELETE FROM closings WHERE token = ?", (closing.token,))
+            self._db.execute("DELETE FROM closings WHERE token = ?", (pending.token,))
 
     def restore(
-        self, contents: LedgerContents, closing: PendingActions, *detail: tuple[str, bytes]
+        self, contents: LedgerContents, pending: PendingActions, *detail: tuple[str, bytes]
     ) -> None:
-        """Fill an empty ledger with what the logs tell."""
-        frozen = [(*stream, item.seq, item.bundle_id or b"") for stream, item in contents.frozen]
-        runs = [
-            (*stream, *item.span, item.bundle_id, item.entries) for stream, item in contents.runs
-        ]
+        """Fill an empty ledger from the logs."""
+        frozen = [(*stream, fork.seq, fork.bundle_id or b"") for stream, fork in contents.frozen]
+        runs = [(*stream, *run.span, run.bundle_id, run.entries) for stream, run in contents.runs]
         uncovered = [
-            (_UNCOVERED + item.hex(), str(last).encode()) for item, last in contents.uncovered
+            (_UNCOVERED + bundle_id.hex(), str(last).encode())
+            for bundle_id, last in contents.uncovered
         ]
         with self._changing():
             for row in contents.rows:
@@ -470,7 +465,7 @@ class ImportLedger(LedgerFile):
             self._db.executemany("INSERT INTO runs VALUES (?, ?, ?, ?, ?, 1, ?)", runs)
             self._db.executemany("INSERT OR IGNORE INTO frozen VALUES (?, ?, ?, ?)", frozen)
             self._db.executemany("INSERT OR REPLACE INTO told VALUES (?, ?)", [*detail, *uncovered])
-            self._add(closing)
+            self._add(pending)
 
     def _put(self, row: BundleRow) -> None:
         self._db.execute(
@@ -481,17 +476,13 @@ class ImportLedger(LedgerFile):
         marks = ", ".join("?" * len(fields(plan)))
         self._db.execute(f"INSERT OR REPLACE INTO plans VALUES ({marks})", astuple(plan))  # noqa: S608
 
-    def _add(self, closing: PendingActions) -> None:
-        values = (closing.token, closing.document())
+    def _add(self, pending: PendingActions) -> None:
+        values = (pending.token, pending.document())
         self._db.execute("INSERT INTO closings (token, document) VALUES (?, ?)", values)
 
 
 def _heartbeat(ledger: CarrierLedger) -> str:
     return f"heartbeat/{ledger.bridge_id.hex()}/{ledger.tail[-1].entry_hash().hex()}"
-
-
-_FIELDS: Final = {"kept_out": "excluded", "told": "detail"}
-"""Columns whose field has another name."""
 
 
 def _plan(row: dict[str, Any]) -> ImportPlan:

@@ -1,8 +1,5 @@
-"""What became of a carrier: the states of the airlock, and what a run tells of each.
-
-What a carrier claims to carry, before it is known whether that holds (D67).
-
-One carrier on its way through the airlock: where it lies now, and where it came from.
+"""The outcome of a carrier, and the types of a carrier in process: its position and its claims
+(D67).
 """
 
 from __future__ import annotations
@@ -25,12 +22,12 @@ class ClaimedBundle(NamedTuple):
     to_seq: int
 
     def position(self, seq: int) -> int | None:
-        """Where an event of the source stands in the bundle, from 0; None for none of it."""
+        """The position of a source event in the bundle, from 0; None if it is not in it."""
         return seq - self.from_seq if self.from_seq <= seq <= self.to_seq else None
 
 
 def claim_of(report: VerifyReport) -> ClaimedBundle | None:
-    """None where no trusted exporter has signed it, it is not readable, or it is a heartbeat."""
+    """The claimed bundle; None if the carrier is unsigned, unreadable, or a heartbeat."""
     if report.signer is None or report.ledger is None:
         return None
     entry = report.ledger.tail[-1]
@@ -40,10 +37,9 @@ def claim_of(report: VerifyReport) -> ClaimedBundle | None:
 
 
 class ImportState(Enum):
-    """How far a carrier has come; those from IMPORTED on are where it stays.
+    """The state of a carrier; IMPORTED and the following are final.
 
-    REFUSED is a medium of which nothing was taken. RELEASED lies in the inbox again, and was in
-    quarantine before.
+    REFUSED is a medium of which nothing was copied. RELEASED is back in the inbox from quarantine.
     """
 
     REFUSED = "refused"
@@ -66,15 +62,15 @@ _NEWS: Final = frozenset(ImportState) - {
     ImportState.QUARANTINED,
     ImportState.REJECTED,
 }
-"""What is here already, or stays out, is of no age that anybody waits for."""
+"""States in which the age of the checkpoint is of interest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportOutcome:
-    """``told`` says why, and what to do next where something is to be done; ``place`` is where the
-    carrier lies, of those that did not go in. ``checkpoint_at`` is when the checkpoint that came
-    with it was made, and ``age_sec`` how old it was at the moment of the run; below 0 if the clocks
-    disagree. Both are known once everything about a carrier holds.
+    """The outcome of a carrier. ``detail`` says why, and what to do next if action is needed;
+    ``place`` is the path of a carrier that was not imported. ``checkpoint_at`` is when its
+    checkpoint was made, and ``age_sec`` its age at the time of the run, below 0 if the clocks
+    disagree. Both are known only for a valid carrier.
     """
 
     state: ImportState
@@ -106,10 +102,11 @@ class ImportOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncomingCarrier:
-    """``place`` holds its bags, which are ours alone; ``inbox`` are the names it came under.
+    """A carrier in process. ``place`` holds our private copy of its bags; ``inbox`` are its names
+    in the inbox, none for a carrier that was held.
 
-    ``sha256`` is the hash of what was received. A carrier that has waited came by no name.
-    ``doubled`` are those of the names under which only bags lie that are there twice.
+    ``sha256`` is the hash of what was received. ``doubled`` are names in the inbox whose bags are
+    there a second time.
     """
 
     name: str
@@ -121,7 +118,7 @@ class IncomingCarrier:
 
     @classmethod
     def held(cls, bundle_id: bytes, place: Path, sha256: bytes) -> IncomingCarrier:
-        """A bundle that has been here before."""
+        """The carrier of a held bundle."""
         return cls(name=bundle_id.hex(), place=place, bags=bags_in(place), sha256=sha256)
 
     @property

@@ -1,8 +1,8 @@
-"""What would keep a valid bundle out of this zone, checked before a person is asked about it.
+"""Checks of a valid bundle against this zone, before a person is asked to approve it.
 
-Its stream needs a target, the bridge a capability that the hub takes for that target now, the disk
-room for it, and the stream must not be frozen. How old its checkpoint is, is a warning: no age
-keeps anything out.
+Its stream needs a target, the bridge a capability that the hub accepts for that target now, the
+disk must have space for it, and the stream must not be frozen. An old checkpoint is a warning:
+no age keeps a bundle out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from veen.label import stream_id
 
 @dataclass(frozen=True, slots=True)
 class Prechecked:
-    """``code`` and ``obstacle`` are empty if nothing stands in the way."""
+    """The result; ``code`` and ``obstacle`` are empty if the carrier can be imported."""
 
     code: str = ""
     obstacle: str = ""
@@ -39,20 +39,20 @@ class Prechecked:
 
 
 class Precheck:
-    """One look at the zone for all carriers of a medium; of the zone nothing is changed."""
+    """Checks all carriers of a medium against the same state of the zone, without changing it."""
 
     def __init__(self, settings: BridgeSettings, hub: HubApi) -> None:
         self._settings = settings
         self._importing = importing(settings)
         self._hub = hub
-        # The room of directories is asked for, and a new zone has none yet.
+        # The free space of these directories is checked, and a new zone does not have them yet.
         Airlock(self._importing.state).create()
 
     def of(self, report: VerifyReport, bags: Sequence[BagPath]) -> Prechecked:
-        """Of a carrier that is valid; one without a bundle needs nothing but room."""
+        """Check a valid carrier; a heartbeat needs only space."""
         warning = too_old(report.age_sec, self._importing.warn_age_sec)
-        result = self._obstacle(report, bags)
-        return Prechecked(*(result or ("", "")), warning)
+        obstacle = self._obstacle(report, bags)
+        return Prechecked(*(obstacle or ("", "")), warning)
 
     def _obstacle(self, report: VerifyReport, bags: Sequence[BagPath]) -> tuple[str, str] | None:
         if report.bundle is not None:
@@ -100,7 +100,7 @@ class Precheck:
 
     @cached_property
     def _hub_doubt(self) -> str:
-        """Why the hub would not take the bridge's capability; empty if it would."""
+        """Why the hub would not accept the bridge's capability; empty if it would."""
         if self._token is None:
             return ""
         try:
@@ -116,5 +116,5 @@ class Precheck:
 
     @cached_property
     def _frozen(self) -> frozenset[SourceStream]:
-        result = standing(Airlock(self._importing.state))
-        return frozenset(stream.stream for stream in result.streams if stream.frozen_at is not None)
+        status = standing(Airlock(self._importing.state))
+        return frozenset(stream.stream for stream in status.streams if stream.frozen_at is not None)

@@ -1,11 +1,8 @@
-"""Sound bundles that do not go in now: held until they may, or here already.
+"""Outcomes of carriers that are not imported now: held, duplicate, quarantined or refused.
 
-Verdicts on carriers that are kept out: each is audited, and has a place to lie in.
-
-Verdicts on bags that were not copied: nothing of them is kept but hashes and the reason.
-
-A bag that no trusted exporter has signed may be anything, and of any size. Whoever brings it can
-bring it again; to keep it would let any medium fill the disk.
+Each is audited. A valid bundle that may not be imported yet is held. A bag that no trusted exporter
+has signed may be anything, and of any size: only its hashes and the reason are stored, since a
+stored copy would let any medium fill the disk.
 """
 
 from __future__ import annotations
@@ -46,179 +43,205 @@ from bridge.importer.outcome import ClaimedBundle, ImportOutcome, ImportState, I
 from bridge.importer.staging import InsufficientSpace, bytes_below, digest_of, fingerprint
 from veen.digest import h
 
+MOST_ENTRIES: Final = 10_000
+"""Entries in quarantine; anybody can make unsigned bags, and further ones are only audited."""
+_LINE: Final = 4000
+
 
 class Holding:
-    def __init__(self, tools: ImportContext) -> None:
-        self._tools = tools
+    """Outcomes of valid bundles that are not imported now, or are here already."""
+
+    def __init__(self, context: ImportContext) -> None:
+        self._context = context
 
     def duplicate(
-        self, work: IncomingCarrier, row: BundleRow, known: BundleRow | None
+        self, carrier: IncomingCarrier, row: BundleRow, known: BundleRow | None
     ) -> ImportOutcome:
-        event = ImportDuplicate(**bundle_fields(row, self._tools.operator))
-        closing = pending_actions(
-            self._tools, [event], removals=(self._inside(work), *work.inbox, *self._left(work, row))
+        event = ImportDuplicate(**bundle_fields(row, self._context.operator))
+        pending = pending_actions(
+            self._context,
+            [event],
+            removals=(
+                self._context.airlock.inside(carrier.place),
+                *carrier.inbox,
+                *self._left(carrier, row),
+            ),
         )
         bundle_row = known or replace(row, state=ImportState.DUPLICATE.value)
-        if known is not None and not work.is_new:
+        if known is not None and not carrier.is_new:
             bundle_row = replace(row, state=ImportState.DUPLICATE.value)
-        self._tools.ledger.conclude(bundle_row, closing)
-        apply_pending(self._tools, closing)
+        self._context.ledger.conclude(bundle_row, pending)
+        apply_pending(self._context, pending)
         detail = "every event of it is here already"
-        return outcome_of(ImportState.DUPLICATE, work, row, duplicates=row.count, detail=detail)
+        return outcome_of(ImportState.DUPLICATE, carrier, row, duplicates=row.count, detail=detail)
 
-    def waiting(self, work: IncomingCarrier, row: BundleRow, gap: SeqSpan) -> ImportOutcome:
+    def waiting(self, carrier: IncomingCarrier, row: BundleRow, gap: SeqSpan) -> ImportOutcome:
         detail = f"events {gap.first} to {gap.last} of {printable(row.stream)} are not here yet"
         event = ImportWaiting(
-            gap_from=gap.first, gap_to=gap.last, **bundle_fields(row, self._tools.operator)
+            gap_from=gap.first, gap_to=gap.last, **bundle_fields(row, self._context.operator)
         )
-        return self._hold(work, row, event, ImportState.WAITING, detail)
+        return self._hold(carrier, row, event, ImportState.WAITING, detail)
 
     def blocked(
-        self, work: IncomingCarrier, row: BundleRow, state: ImportState, by: str, value: str
+        self, carrier: IncomingCarrier, row: BundleRow, state: ImportState, by: str, detail: str
     ) -> ImportOutcome:
-        fields = bundle_fields(row, self._tools.operator)
-        return self._hold(work, row, ImportBlocked(by=by, detail=value, **fields), state, value)
+        fields = bundle_fields(row, self._context.operator)
+        return self._hold(
+            carrier, row, ImportBlocked(by=by, detail=detail, **fields), state, detail
+        )
 
     def _hold(
         self,
-        work: IncomingCarrier,
+        carrier: IncomingCarrier,
         row: BundleRow,
         event: AuditEvent,
         state: ImportState,
-        value: str,
+        detail: str,
     ) -> ImportOutcome:
-        """Keep a valid bundle until it may go in; that it still waits is not told again.
+        """Hold a valid bundle until it may be imported; that it still waits is not audited again.
 
-        One that is presented while it lies here is kept once, as it was.
+        If it is presented while it is held, only the first copy is stored.
         """
-        tools, known = self._tools, self._tools.ledger.bundle(row.bundle_id)
-        place = tools.airlock.waiting(row.bundle_id)
-        outcome = outcome_of(state, work, row, detail=value, place=str(place))
+        context, known = self._context, self._context.ledger.bundle(row.bundle_id)
+        place = context.airlock.waiting(row.bundle_id)
+        outcome = outcome_of(state, carrier, row, detail=detail, place=str(place))
         is_known = known is not None and known.state == state.value
-        if is_known and not work.is_new:
+        if is_known and not carrier.is_new:
             return outcome
-        if not tools.airlock.is_filled(place):
-            moves = ((self._inside(work), tools.airlock.inside(place)),)
-            closing = pending_actions(tools, [event], moves=moves, removals=work.inbox)
+        if not context.airlock.is_filled(place):
+            moves = ((self._context.airlock.inside(carrier.place), context.airlock.inside(place)),)
+            pending = pending_actions(context, [event], moves=moves, removals=carrier.inbox)
         else:
             if is_known:
-                fields = bundle_fields(row, tools.operator)
+                fields = bundle_fields(row, context.operator)
                 event = ImportDuplicate(held_as=state.value, **fields)
-            copy = (self._inside(work),) if work.is_new else ()
-            closing = pending_actions(tools, [event], removals=(*copy, *work.inbox))
-        tools.ledger.conclude(replace(row, state=state.value, detail=value), closing)
-        apply_pending(tools, closing)
-        return replace(outcome, detail=f"{value}; it lies here already") if is_known else outcome
+            copy = (self._context.airlock.inside(carrier.place),) if carrier.is_new else ()
+            pending = pending_actions(context, [event], removals=(*copy, *carrier.inbox))
+        context.ledger.conclude(replace(row, state=state.value, detail=detail), pending)
+        apply_pending(context, pending)
+        return replace(outcome, detail=f"{detail}; it lies here already") if is_known else outcome
 
     def again(
-        self, work: IncomingCarrier, row: BundleRow, state: ImportState, value: str
+        self, carrier: IncomingCarrier, row: BundleRow, state: ImportState, detail: str
     ) -> ImportOutcome:
-        """A bundle that lies in quarantine, and is presented once more; it lies there once."""
-        event = ImportDuplicate(held_as=state.value, **bundle_fields(row, self._tools.operator))
-        closing = pending_actions(
-            self._tools, [event], removals=(self._inside(work), *work.inbox, *self._left(work, row))
+        """The outcome of a quarantined bundle that is presented again; only one copy is stored."""
+        event = ImportDuplicate(held_as=state.value, **bundle_fields(row, self._context.operator))
+        pending = pending_actions(
+            self._context,
+            [event],
+            removals=(
+                self._context.airlock.inside(carrier.place),
+                *carrier.inbox,
+                *self._left(carrier, row),
+            ),
         )
-        self._tools.ledger.conclude(None, closing)
-        apply_pending(self._tools, closing)
-        place = str(self._tools.airlock.quarantine(row.bundle_id.hex()))
-        return outcome_of(state, work, row, detail=value, place=place)
+        self._context.ledger.conclude(None, pending)
+        apply_pending(self._context, pending)
+        place = str(self._context.airlock.quarantine(row.bundle_id.hex()))
+        return outcome_of(state, carrier, row, detail=detail, place=place)
 
-    def heartbeat(self, work: IncomingCarrier, ledger: CarrierLedger) -> ImportOutcome:
-        """Kept once; the same one again is only told of."""
-        entry, tools = ledger.tail[-1], self._tools
-        is_known = tools.ledger.knows_heartbeat(ledger)
+    def heartbeat(self, carrier: IncomingCarrier, ledger: CarrierLedger) -> ImportOutcome:
+        """Archive a heartbeat; if it is presented again, it is only audited."""
+        entry, context = ledger.tail[-1], self._context
+        is_known = context.ledger.knows_heartbeat(ledger)
         kind = HeartbeatDuplicate if is_known else ImportHeartbeat
         event = kind(
-            operator=tools.operator,
+            operator=context.operator,
             n=entry.n,
             source_hub_id=entry.hub_id,
             checkpoint_id=entry.checkpoint_id,
             checkpoint_at=entry.created_at,
         )
-        name = f"heartbeat-{entry.checkpoint_id.hex()[:16]}-{tools.random(4).hex()}"
-        moves = () if is_known else ((self._inside(work), f"archive/{name}"),)
-        copy = (self._inside(work),) if is_known else ()
-        closing = pending_actions(tools, [event], moves=moves, removals=(*copy, *work.inbox))
-        tools.ledger.conclude_heartbeat(ledger, closing)
-        apply_pending(tools, closing)
+        name = f"heartbeat-{entry.checkpoint_id.hex()[:16]}-{context.random(4).hex()}"
+        moves = (
+            () if is_known else ((self._context.airlock.inside(carrier.place), f"archive/{name}"),)
+        )
+        copy = (self._context.airlock.inside(carrier.place),) if is_known else ()
+        pending = pending_actions(context, [event], moves=moves, removals=(*copy, *carrier.inbox))
+        context.ledger.conclude_heartbeat(ledger, pending)
+        apply_pending(context, pending)
         state = ImportState.DUPLICATE if is_known else ImportState.HEARTBEAT
         detail = f"heartbeat, entry {entry.n} of the ledger"
-        return replace(outcome_of(state, work, None, detail=detail), checkpoint_at=entry.created_at)
+        return replace(
+            outcome_of(state, carrier, None, detail=detail), checkpoint_at=entry.created_at
+        )
 
-    def _left(self, work: IncomingCarrier, row: BundleRow) -> tuple[str, ...]:
-        return self._tools.airlock.left_waiting(row.bundle_id) if work.is_new else ()
-
-    def _inside(self, work: IncomingCarrier) -> str:
-        return self._tools.airlock.inside(work.place)
-
-
-_LINE = 4000
+    def _left(self, carrier: IncomingCarrier, row: BundleRow) -> tuple[str, ...]:
+        return self._context.airlock.left_waiting(row.bundle_id) if carrier.is_new else ()
 
 
 class Verdicts:
-    def __init__(self, tools: ImportContext) -> None:
-        self._tools = tools
-        self._holding = Holding(tools)
+    """Outcomes of carriers that are refused."""
+
+    def __init__(self, context: ImportContext) -> None:
+        self._context = context
+        self._holding = Holding(context)
 
     def refused(
         self,
-        work: IncomingCarrier,
+        carrier: IncomingCarrier,
         error: Refused,
         of: BundleRow | ClaimedBundle | None,
         plan: ImportPlan | None = None,
     ) -> ImportOutcome:
-        """A carrier of which something does not hold; one that lacks volumes stays in the inbox.
+        """Quarantine an invalid carrier; a new carrier that lacks volumes stays in the inbox.
 
-        ``of`` is the bundle, as far as it was verified or is claimed.
+        ``of`` is the verified or the claimed bundle, if it is known.
         """
         code = _code(error)
-        if error.fault is CarrierFault.INCOMPLETE and work.is_new:
-            return self.incomplete(work, error, of, code)
+        if error.fault is CarrierFault.INCOMPLETE and carrier.is_new:
+            return self.incomplete(carrier, error, of, code)
         detail = printable(str(error), _LINE)
-        fields = failed_fields(self._tools.operator, work.sha256, of, error)
+        fields = failed_fields(self._context.operator, carrier.sha256, of, error)
         event = ImportQuarantined(code=code, detail=detail, **fields)
         row = of if isinstance(of, BundleRow) else None
-        return self.quarantine(work, row, event, code, detail, plan=plan)
+        return self.quarantine(carrier, row, event, code, detail, plan=plan)
 
     def contradicted(
-        self, work: IncomingCarrier, row: BundleRow | None, wrong: Contradiction
+        self, carrier: IncomingCarrier, row: BundleRow | None, wrong: Contradiction
     ) -> ImportOutcome:
-        """A carrier whose checkpoint its hub cannot have signed beside the one that is held."""
+        """Quarantine a carrier whose checkpoint contradicts the stored checkpoint of its hub."""
         error = Refused(CarrierFault.FORK, wrong.detail, seq=wrong.seq)
         detail, code = printable(str(error), _LINE), _code(error)
-        fields = failed_fields(self._tools.operator, work.sha256, row, error)
+        fields = failed_fields(self._context.operator, carrier.sha256, row, error)
         event = ImportQuarantined(code=code, detail=detail, **fields)
-        fork = two_checkpoints(self._tools, row, wrong)
-        is_new = self._tools.ledger.frozen_at(SourceStream(fork.source_hub_id, fork.stream)) is None
+        fork = two_checkpoints(self._context, row, wrong)
+        is_new = (
+            self._context.ledger.frozen_at(SourceStream(fork.source_hub_id, fork.stream)) is None
+        )
         stored = checkpoint_evidence(wrong)
         return self.quarantine(
-            work, row, event, code, detail, evidence=stored, fork=fork if is_new else None
+            carrier, row, event, code, detail, evidence=stored, fork=fork if is_new else None
         )
 
     def incomplete(
-        self, work: IncomingCarrier, error: Refused, of: BundleRow | ClaimedBundle | None, code: str
+        self,
+        carrier: IncomingCarrier,
+        error: Refused,
+        of: BundleRow | ClaimedBundle | None,
+        code: str,
     ) -> ImportOutcome:
-        """It stays in the inbox, each bag once; the same lack is audited once."""
-        tools, name = self._tools, f"incomplete/{work.inbox[0]}"
-        detail, place = printable(str(error), _LINE), str(tools.airlock.root / work.inbox[0])
+        """Leave an incomplete carrier in the inbox, without repeated bags; audited once."""
+        context, name = self._context, f"incomplete/{carrier.inbox[0]}"
+        detail, place = printable(str(error), _LINE), str(context.airlock.root / carrier.inbox[0])
         outcome = outcome_of(
-            ImportState.INCOMPLETE, work, None, code=code, detail=detail, place=place
+            ImportState.INCOMPLETE, carrier, None, code=code, detail=detail, place=place
         )
-        removals = (self._inside(work), *work.doubled)
-        if tools.ledger.reported(name) == work.sha256:
+        removals = (self._context.airlock.inside(carrier.place), *carrier.doubled)
+        if context.ledger.reported(name) == carrier.sha256:
             for removal in removals:
-                tools.airlock.remove(removal)
+                context.airlock.remove(removal)
             return outcome
-        fields = failed_fields(tools.operator, work.sha256, of, error)
+        fields = failed_fields(context.operator, carrier.sha256, of, error)
         event = ImportFailed(code=code, detail=detail, **fields)
-        closing = pending_actions(tools, [event], removals=removals)
-        tools.ledger.conclude(None, closing, detail=(name, work.sha256))
-        apply_pending(tools, closing)
+        pending = pending_actions(context, [event], removals=removals)
+        context.ledger.conclude(None, pending, detail=(name, carrier.sha256))
+        apply_pending(context, pending)
         return outcome
 
     def unread(self, name: str, error: Refused) -> ImportOutcome:
-        """A medium of which nothing was copied: it cannot be read, or is none to be read."""
-        fields = failed_fields(self._tools.operator, h(b""), None, error)
+        """The outcome of a medium of which nothing was copied: it is unreadable, or no medium."""
+        fields = failed_fields(self._context.operator, h(b""), None, error)
         is_gone = isinstance(error.__cause__, OSError)
         state = ImportState.INCOMPLETE if is_gone else ImportState.REFUSED
         code, detail = _code(error), printable(str(error), _LINE)
@@ -226,124 +249,127 @@ class Verdicts:
         return ImportOutcome(state=state, name=name, code=code, detail=detail)
 
     def no_room(self, name: str, error: InsufficientSpace) -> ImportOutcome:
-        """A carrier that was not copied; it is where it was."""
+        """The outcome of a carrier that was not copied for lack of space."""
         code, detail = "NO_ROOM", printable(str(error), _LINE)
-        self._fail(ImportFailed(operator=self._tools.operator, code=code, detail=detail))
+        self._fail(ImportFailed(operator=self._context.operator, code=code, detail=detail))
         return ImportOutcome(state=ImportState.INCOMPLETE, name=name, code=code, detail=detail)
 
     def _fail(self, event: ImportFailed, *removals: str) -> None:
-        closing = pending_actions(self._tools, [event], removals=removals)
-        self._tools.ledger.conclude(None, closing)
-        apply_pending(self._tools, closing)
+        pending = pending_actions(self._context, [event], removals=removals)
+        self._context.ledger.conclude(None, pending)
+        apply_pending(self._context, pending)
 
     def quarantine(
         self,
-        work: IncomingCarrier,
+        carrier: IncomingCarrier,
         row: BundleRow | None,
         event: AuditEvent,
         code: str,
-        value: str,
+        detail: str,
         *,
         state: ImportState = ImportState.QUARANTINED,
         evidence: Mapping[str, object] | None = None,
         plan: ImportPlan | None = None,
         fork: Equivocation | None = None,
     ) -> ImportOutcome:
-        """Keep a carrier apart, with the reason beside it; the same one for the same reason once,
-        however often it is presented. ``fork`` freezes a stream that goes on otherwise.
+        """Move a carrier to quarantine, with the reason beside it; the same carrier for the same
+        reason only once. ``fork`` freezes a stream in addition.
         """
-        tools, token = self._tools, self._tools.random(16)
-        name = (row.bundle_id if row else work.sha256).hex()
-        folder = tools.airlock.quarantine(name)
+        context, token = self._context, self._context.random(16)
+        name = (row.bundle_id if row else carrier.sha256).hex()
+        folder = context.airlock.quarantine(name)
         reported_fork = event if isinstance(event, Equivocation) else fork
         if folder.exists():
             if plan is None and code_of(folder) == code and event is not reported_fork:
-                return self._again(work, row, event, code, value, state)
+                return self._again(carrier, row, event, code, detail, state)
             name = f"{name}-{token.hex()[:8]}"
-            folder = tools.airlock.quarantine(name)
-        place = tools.airlock.inside(folder)
-        moves, removals, stored = self._into_quarantine(work, place)
-        reason: dict[str, object] = {"code": code, "detail": value, "received": list(work.inbox)}
+            folder = context.airlock.quarantine(name)
+        place = context.airlock.inside(folder)
+        moves, removals, stored = self._into_quarantine(carrier, place)
+        reason: dict[str, object] = {
+            "code": code,
+            "detail": detail,
+            "received": list(carrier.inbox),
+        }
         reason |= {**(evidence or {}), **stored}
-        left = tools.airlock.left_waiting(row.bundle_id) if row and work.is_new else ()
-        closing = PendingActions(
+        left = context.airlock.left_waiting(row.bundle_id) if row and carrier.is_new else ()
+        pending = PendingActions(
             token=token,
-            bodies=tuple(tools.audit_outbox.body(item) for item in (fork, event) if item),
+            bodies=tuple(context.audit_outbox.body(entry) for entry in (fork, event) if entry),
             writes=((f"{place}/reason.json", json.dumps(reason, sort_keys=True, indent=1) + "\n"),),
             moves=moves,
             removals=(*removals, *left),
         )
-        new = replace(row, state=state.value, detail=value) if row else None
+        new = replace(row, state=state.value, detail=detail) if row else None
         if reported_fork is not None:
-            tools.ledger.freeze(new, reported_fork, closing)
+            context.ledger.freeze(new, reported_fork, pending)
         else:
-            tools.ledger.conclude(new, closing, abandoned=plan)
-        apply_pending(tools, closing)
-        return outcome_of(state, work, row, code=code, detail=value, place=str(folder))
+            context.ledger.conclude(new, pending, abandoned=plan)
+        apply_pending(context, pending)
+        return outcome_of(state, carrier, row, code=code, detail=detail, place=str(folder))
 
     def _again(
         self,
-        work: IncomingCarrier,
+        carrier: IncomingCarrier,
         row: BundleRow | None,
         event: AuditEvent,
         code: str,
-        value: str,
+        detail: str,
         state: ImportState,
     ) -> ImportOutcome:
-        """What lies in quarantine for this reason already; of it no second copy is kept."""
-        value = f"{value}; it lies in quarantine already"
+        """The outcome of a carrier that is already in quarantine for this reason."""
+        detail = f"{detail}; it lies in quarantine already"
         if row is not None:
-            return replace(self._holding.again(work, row, state, value), code=code)
-        tools = self._tools
-        closing = pending_actions(tools, [event], removals=(self._inside(work), *work.inbox))
-        tools.ledger.conclude(None, closing)
-        apply_pending(tools, closing)
-        place = str(tools.airlock.quarantine(work.sha256.hex()))
-        return outcome_of(state, work, row, code=code, detail=value, place=place)
+            return replace(self._holding.again(carrier, row, state, detail), code=code)
+        context = self._context
+        pending = pending_actions(
+            context, [event], removals=(self._context.airlock.inside(carrier.place), *carrier.inbox)
+        )
+        context.ledger.conclude(None, pending)
+        apply_pending(context, pending)
+        place = str(context.airlock.quarantine(carrier.sha256.hex()))
+        return outcome_of(state, carrier, row, code=code, detail=detail, place=place)
 
     def _into_quarantine(
-        self, work: IncomingCarrier, place: str
+        self, carrier: IncomingCarrier, place: str
     ) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...], dict[str, object]]:
-        """What was received goes into quarantine as it came; our copy of it is not needed.
+        """The moves, the removals and the reason's fields. What was received is moved as it came;
+        our copy is removed.
 
-        What the quota does not allow is removed, and the reason has its hashes.
+        Beyond the quota the carrier is removed, and the reason has its hashes.
         """
-        tools, copy = self._tools, self._inside(work)
-        names = work.inbox if work.is_new else (copy,)
-        size = sum(bytes_below(tools.airlock.root / name) for name in names)
-        if tools.quarantine_bytes() + size > tools.settings.max_quarantine_bytes:
-            lines = [line for bag in work.bags for line in fingerprint(BagPath.of(bag))]
-            removals = (copy, *work.inbox) if work.is_new else (copy,)
+        context, copy = self._context, self._context.airlock.inside(carrier.place)
+        names = carrier.inbox if carrier.is_new else (copy,)
+        size = sum(bytes_below(context.airlock.root / name) for name in names)
+        if context.quarantine_bytes() + size > context.settings.max_quarantine_bytes:
+            lines = [line for bag in carrier.bags for line in fingerprint(BagPath.of(bag))]
+            removals = (copy, *carrier.inbox) if carrier.is_new else (copy,)
             return (), removals, {KEPT: HASHES, HASHES: lines}
-        tools.count_quarantined(size)
+        context.count_quarantined(size)
         moves = tuple((name, f"{place}/{number}") for number, name in enumerate(names, 1))
-        return moves, (copy,) if work.is_new else (), {}
-
-    def _inside(self, work: IncomingCarrier) -> str:
-        return self._tools.airlock.inside(work.place)
+        return moves, (copy,) if carrier.is_new else (), {}
 
 
 def _code(error: Refused) -> str:
     return f"{error.fault.code.value}/{error.fault.detail_enum}"
 
 
-MOST_ENTRIES: Final = 10_000
-"""In quarantine; anybody can make many unsigned bags, and beyond it only the audit log has them."""
-_UNSIGNED_LINE: Final = 4000
-
-
 class Unsigned:
-    def __init__(self, tools: ImportContext) -> None:
-        self._tools = tools
+    """Outcomes of bags that no trusted exporter has signed, and that are not copied."""
+
+    def __init__(self, context: ImportContext) -> None:
+        self._context = context
 
     def on_medium(self, bag: BagPath, error: Refused, partial: Path | None = None) -> ImportOutcome:
-        """A bag of a medium, which is left as it is; ``partial`` is what was copied of it."""
-        removals = () if partial is None else (self._tools.airlock.inside(partial),)
+        """The outcome of a bag on a medium, which is not changed; ``partial`` is its partial
+        copy.
+        """
+        removals = () if partial is None else (self._context.airlock.inside(partial),)
         return self._judge(bag, error, removals, is_left=False)
 
     def in_inbox(self, bag: BagPath, error: Refused) -> ImportOutcome:
-        """A bag of the inbox: one that may still be completed stays, any other is removed."""
-        inside = self._tools.airlock.inside(bag.path)
+        """The outcome of a bag in the inbox, which is removed unless it may still be completed."""
+        inside = self._context.airlock.inside(bag.path)
         return self._judge(bag, error, (inside,), is_left=True)
 
     def _judge(
@@ -357,8 +383,12 @@ class Unsigned:
     def _later(
         self, bag: BagPath, error: Refused, lines: list[str], removals: tuple[str, ...]
     ) -> ImportOutcome:
-        """Not finished, or not readable now. The same unfinished bag is audited once."""
-        tools, digest, detail = self._tools, digest_of(lines), printable(str(error), _UNSIGNED_LINE)
+        """The outcome of an unfinished or unreadable bag, which is audited once."""
+        context, digest, detail = (
+            self._context,
+            digest_of(lines),
+            printable(str(error), _LINE),
+        )
         name = carrier_name(bag.name)
         outcome = ImportOutcome(
             state=ImportState.INCOMPLETE,
@@ -368,27 +398,31 @@ class Unsigned:
             place=str(bag),
         )
         is_unfinished = error.fault is CarrierFault.INCOMPLETE
-        if is_unfinished and tools.ledger.reported(f"unfinished/{name}") == digest:
+        if is_unfinished and context.ledger.reported(f"unfinished/{name}") == digest:
             return outcome
-        fields = failed_fields(tools.operator, digest, None, error)
+        fields = failed_fields(context.operator, digest, None, error)
         event = ImportFailed(code=_code(error), detail=detail, **fields)
-        closing = pending_actions(tools, [event], removals=removals)
+        pending = pending_actions(context, [event], removals=removals)
         noted = (f"unfinished/{name}", digest) if is_unfinished else None
-        tools.ledger.conclude(None, closing, detail=noted)
-        apply_pending(tools, closing)
+        context.ledger.conclude(None, pending, detail=noted)
+        apply_pending(context, pending)
         return outcome
 
     def _keep_hashes(
         self, bag: BagPath, error: Refused, lines: list[str], removals: tuple[str, ...]
     ) -> ImportOutcome:
-        tools, digest, detail = self._tools, digest_of(lines), printable(str(error), _UNSIGNED_LINE)
-        folder = tools.airlock.quarantine(digest.hex())
-        fields = failed_fields(tools.operator, digest, None, error)
+        context, digest, detail = (
+            self._context,
+            digest_of(lines),
+            printable(str(error), _LINE),
+        )
+        folder = context.airlock.quarantine(digest.hex())
+        fields = failed_fields(context.operator, digest, None, error)
         event = ImportQuarantined(code=_code(error), detail=detail, **fields)
         is_new = code_of(folder) != _code(error)
         has_room = (
-            tools.quarantine_entries() < MOST_ENTRIES
-            and tools.quarantine_bytes() < tools.settings.max_quarantine_bytes
+            context.quarantine_entries() < MOST_ENTRIES
+            and context.quarantine_bytes() < context.settings.max_quarantine_bytes
         )
         reason = {
             "code": _code(error),
@@ -397,18 +431,18 @@ class Unsigned:
             KEPT: HASHES,
             HASHES: lines,
         }
-        place = f"{tools.airlock.inside(folder)}/{REASON}"
+        place = f"{context.airlock.inside(folder)}/{REASON}"
         writes = ((place, json.dumps(reason, sort_keys=True, indent=1) + "\n"),)
-        closing = PendingActions(
-            token=tools.random(16),
-            bodies=(tools.audit_outbox.body(event),),
+        pending = PendingActions(
+            token=context.random(16),
+            bodies=(context.audit_outbox.body(event),),
             writes=writes if is_new and has_room else (),
             removals=removals,
         )
-        tools.ledger.conclude(None, closing)
-        apply_pending(tools, closing)
+        context.ledger.conclude(None, pending)
+        apply_pending(context, pending)
         if is_new and has_room:
-            tools.count_quarantined(len(writes[0][1]))
+            context.count_quarantined(len(writes[0][1]))
         return ImportOutcome(
             state=ImportState.QUARANTINED,
             name=carrier_name(bag.name),
@@ -419,7 +453,7 @@ class Unsigned:
 
 
 def _may_be_completed(error: Refused) -> bool:
-    """It lacks its signature, or cannot be read at this moment; a link is neither."""
+    """Whether the bag lacks its signature or cannot be read now; a link is neither."""
     cause = error.__cause__
     is_unreadable = isinstance(cause, OSError) and cause.errno not in LEADS_ELSEWHERE
     return error.fault is CarrierFault.INCOMPLETE or is_unreadable

@@ -1,11 +1,8 @@
-"""The import ledger made again from the logs of this zone, by an identity that may read them.
+"""Rebuild of the import ledger from the logs of this zone, by an identity that may read them.
 
-What is in the import streams is what is held; each event is verified before it counts. Carriers
-that waited, or were being committed, go back to the inbox and are looked at anew.
-
-What the audit log of the importing zone tells of bundles, for a ledger that is made again.
-
-An import stream, read back: which events of its source it holds, all of them verified.
+Held is what is in the import streams; each event is verified before it counts. The audit log says
+which bundles they came in. Carriers that waited, or were being committed, return to the inbox and
+are imported as new.
 """
 
 from __future__ import annotations
@@ -63,11 +60,14 @@ from veen.hub_identity import HubIdentity
 from veen.system.config import BadSettings
 from veen.system.environment import Progress, Runtime, Watch, no_progress, no_progress_watch
 
+_log = logging.getLogger(__name__)
+_FILES: Final = ("", "-wal", "-shm")
+
 
 @dataclass(slots=True)
 class Audited:
-    """``rejected`` are the bundles that people decided against and that did not go in since;
-    ``covered`` those that were imported before a checkpoint was made over all that was.
+    """The state of bundles according to the audit log. ``rejected`` are bundles that people
+    rejected and that were not imported since; ``covered`` those that a checkpoint covers.
     """
 
     begun: dict[bytes, ImportBegin] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Audited:
     trust: list[TrustChanged] = field(default_factory=list)
 
     def add(self, event: AuditEvent) -> None:
-        """One entry more, in the order of the log."""
+        """Apply the next entry of the log."""
         match event:
             case ImportBegin():
                 self.begun[event.bundle_id] = event
@@ -109,12 +109,9 @@ def read_audited(reader: Client, author: bytes | None = None) -> Audited:
     return audited
 
 
-_log = logging.getLogger(__name__)
-
-
 class BundlePlaces(NamedTuple):
-    """Where the events of a bundle stand in the import stream, how many they are, and how many of
-    them are placeholders.
+    """The places of a bundle's events in the import stream, their number, and how many of them
+    are placeholders.
     """
 
     first: int
@@ -125,7 +122,7 @@ class BundlePlaces(NamedTuple):
 
 @dataclass(slots=True)
 class ImportedPlaces:
-    """``whole`` are the bundles whose last event is there."""
+    """An import stream; ``whole`` are the bundles whose last event is there."""
 
     stream: SourceStream
     target: str
@@ -133,13 +130,13 @@ class ImportedPlaces:
     whole: set[bytes] = field(default_factory=set)
     places: dict[bytes, BundlePlaces] = field(default_factory=dict)
     left_out: int = 0
-    """Messages that others have written and that are no imported events."""
+    """Messages of other clients that are no imported events."""
 
     def by_bundle(self) -> dict[bytes, list[BundleRun]]:
-        result: dict[bytes, list[BundleRun]] = {}
+        runs: dict[bytes, list[BundleRun]] = {}
         for run in self.runs:
-            result.setdefault(run.bundle_id, []).append(run)
-        return result
+            runs.setdefault(run.bundle_id, []).append(run)
+        return runs
 
 
 def read_import_stream(
@@ -150,10 +147,10 @@ def read_import_stream(
     *,
     bridge_id: bytes | None = None,
 ) -> ImportedPlaces:
-    """All of it, as ``bridge_id`` and other bridges before it have written it.
+    """Read an import stream as written by ``bridge_id`` and earlier bridges.
 
-    A message that is no event of the route's source is left out and counted, unless a client that
-    imports here has written it: then it is Untrusted.
+    A message that is no event of the route's source is skipped and counted, unless a client that
+    imports here has written it: then Untrusted is raised.
     """
     places = ImportedPlaces(SourceStream(route.hub_id, route.source), route.target)
     held: dict[int, tuple[bytes, bytes]] = {}
@@ -205,7 +202,7 @@ def _note(places: ImportedPlaces, event: ImportedEvent, seq: int) -> None:
 
 
 def _runs(held: dict[int, tuple[bytes, bytes]]) -> list[BundleRun]:
-    """Events that follow each other and came in one bundle are one run."""
+    """Runs of consecutive events of the same bundle."""
     runs: list[BundleRun] = []
     parts: list[bytes] = []
     for seq in sorted(held):
@@ -217,10 +214,7 @@ def _runs(held: dict[int, tuple[bytes, bytes]]) -> list[BundleRun]:
         else:
             runs.append(BundleRun(SeqSpan(seq, seq), bundle_id, b""))
             parts.append(entry)
-    return [run._replace(entries=part) for run, part in zip(runs, parts, strict=True)]
-
-
-_FILES: Final = ("", "-wal", "-shm")
+    return [run._replace(entries=run_entries) for run, run_entries in zip(runs, parts, strict=True)]
 
 
 class RebuiltLedger(NamedTuple):
@@ -236,14 +230,14 @@ def rebuild_ledger(
     retry_policy: RetryPolicy | None = None,
     watch: Watch = no_progress_watch,
 ) -> RebuiltLedger:
-    """Set the ledger aside and make it again."""
+    """Rename the ledger and build a new one."""
     if settings.reader is None:
         raise BadSettings("no [reader] is given: name an identity that reads the import streams")
     airlock = Airlock(importing(settings).state)
     with airlock.locked():
         _set_aside(airlock)
     with (
-        opened(settings, order, runtime, retry_policy, watch) as tools,
+        opened(settings, order, runtime, retry_policy, watch) as context,
         connect.open_bridge_client(
             settings.hub,
             settings.reader,
@@ -252,54 +246,54 @@ def rebuild_ledger(
             keys=settings.reader_keys,
         ) as reader,
     ):
-        # What was handed over before the ledger was lost belongs to what is held.
-        tools.bridge.flush()
-        tools.audit_outbox.settle()
-        return _rebuild(tools, reader)
+        # Events that were handed over before the ledger was lost count as held.
+        context.bridge.flush()
+        context.audit_outbox.settle()
+        return _rebuild(context, reader)
 
 
-def _rebuild(tools: ImportContext, reader: Client) -> RebuiltLedger:
-    audited = read_audited(reader, tools.audit_outbox.author)
-    written = [_written(tools, reader, route) for route in tools.streams.routes]
+def _rebuild(context: ImportContext, reader: Client) -> RebuiltLedger:
+    audited = read_audited(reader, context.audit_outbox.author)
+    written = [_written(context, reader, route) for route in context.streams.routes]
     runs = [(places.stream, run) for places in written for run in places.runs]
-    rows, late = _rows(tools, written, audited)
+    rows, late = _rows(context, written, audited)
     ledger = RebuiltLedger(len({stream for stream, _ in runs}), len(rows), sum(map(_size, written)))
     detail = f"{ledger.events} events of {ledger.bundles} bundles are held"
     event = LedgerRebuilt(
-        operator=tools.operator, streams=ledger.streams, bundles=ledger.bundles, detail=detail
+        operator=context.operator, streams=ledger.streams, bundles=ledger.bundles, detail=detail
     )
-    closing = PendingActions(
-        token=tools.random(16),
-        bodies=tuple(tools.audit_outbox.body(item) for item in (*late, event)),
-        moves=_back_to_inbox(tools.airlock),
-        removals=tuple(tools.airlock.inside(place) for place in _unfinished(tools.airlock)),
+    pending = PendingActions(
+        token=context.random(16),
+        bodies=tuple(context.audit_outbox.body(item) for item in (*late, event)),
+        moves=_back_to_inbox(context.airlock),
+        removals=tuple(context.airlock.inside(place) for place in _unfinished(context.airlock)),
     )
     frozen = [(SourceStream(fork.source_hub_id, fork.stream), fork) for fork in audited.forks]
-    uncovered = _uncovered(tools, written, audited)
-    routes = {(route.hub_id, route.source) for route in tools.streams.routes}
+    uncovered = _uncovered(context, written, audited)
+    routes = {(route.hub_id, route.source) for route in context.streams.routes}
     rejected = [
         _rejected(item)
         for item in audited.rejected.values()
         if (item.source_hub_id, item.stream) in routes
     ]
     restored = LedgerContents([*rejected, *rows], runs, frozen, uncovered)
-    last = LAST_PLAN, tools.bridge.note(PLAN_NOTE) or b""
-    tools.ledger.restore(restored, closing, last, TrustHistory.of(audited.trust).encode())
-    apply_pending(tools, closing)
-    _note_carriers(tools)
+    last = LAST_PLAN, context.bridge.note(PLAN_NOTE) or b""
+    context.ledger.restore(restored, pending, last, TrustHistory.of(audited.trust).encode())
+    apply_pending(context, pending)
+    _note_carriers(context)
     return ledger
 
 
-def _written(tools: ImportContext, reader: Client, route: StreamRoute) -> ImportedPlaces:
-    with tools.watch(f"reading {route.target}", "events") as progress:
-        author = tools.bridge.session.identity.client_id
-        return read_import_stream(reader, route, tools.trust, progress, bridge_id=author)
+def _written(context: ImportContext, reader: Client, route: StreamRoute) -> ImportedPlaces:
+    with context.watch(f"reading {route.target}", "events") as progress:
+        author = context.bridge.session.identity.client_id
+        return read_import_stream(reader, route, context.trust, progress, bridge_id=author)
 
 
 def _rows(
-    tools: ImportContext, written: list[ImportedPlaces], audited: Audited
+    context: ImportContext, written: list[ImportedPlaces], audited: Audited
 ) -> tuple[list[BundleRow], list[ImportSuccess]]:
-    """The bundles that are here, and the successes that nobody had told of yet."""
+    """The imported bundles, and the successes that were not audited yet."""
     rows: list[BundleRow] = []
     late: list[ImportSuccess] = []
     for places in written:
@@ -308,7 +302,7 @@ def _rows(
             is_whole = bundle_id in places.whole
             rows.append(_row(places, bundle_id, runs, success or begin, is_whole))
             if success is None and begin is not None and is_whole:
-                late.append(_success(tools, places, bundle_id, begin))
+                late.append(_success(context, places, bundle_id, begin))
     return rows, late
 
 
@@ -316,7 +310,7 @@ def _row(
     written: ImportedPlaces,
     bundle_id: bytes,
     runs: list[BundleRun],
-    value: ImportBegin | ImportSuccess | None,
+    audited: ImportBegin | ImportSuccess | None,
     is_whole: bool,
 ) -> BundleRow:
     return BundleRow(
@@ -325,21 +319,21 @@ def _row(
         source_hub_id=written.stream.source_hub_id,
         stream=written.stream.name,
         target=written.target,
-        from_seq=value.from_seq if value else runs[0].span.first,
-        to_seq=value.to_seq if value else runs[-1].span.last,
+        from_seq=audited.from_seq if audited else runs[0].span.first,
+        to_seq=audited.to_seq if audited else runs[-1].span.last,
         checkpoint_id=bytes(32),
         checkpoint_at=0,
-        sha256=value.sha256 if value else bytes(32),
+        sha256=audited.sha256 if audited else bytes(32),
         detail="" if is_whole else "its import was cut short; bring its carrier again",
     )
 
 
 def _success(
-    tools: ImportContext, written: ImportedPlaces, bundle_id: bytes, begin: ImportBegin
+    context: ImportContext, written: ImportedPlaces, bundle_id: bytes, begin: ImportBegin
 ) -> ImportSuccess:
     first, last, imported, excluded = written.places[bundle_id]
     return ImportSuccess(
-        operator=tools.operator,
+        operator=context.operator,
         bundle_id=bundle_id,
         sha256=begin.sha256,
         source_hub_id=begin.source_hub_id,
@@ -359,7 +353,7 @@ def _success(
 
 
 def _rejected(blocked: ImportBlocked) -> BundleRow:
-    """That people decided against a bundle outlives the ledger."""
+    """The row of a rejected bundle, since a rejection outlives the ledger."""
     return BundleRow(
         bundle_id=blocked.bundle_id,
         state=ImportState.REJECTED.value,
@@ -376,10 +370,10 @@ def _rejected(blocked: ImportBlocked) -> BundleRow:
 
 
 def _uncovered(
-    tools: ImportContext, written: list[ImportedPlaces], audited: Audited
+    context: ImportContext, written: list[ImportedPlaces], audited: Audited
 ) -> list[Uncovered]:
-    """What a checkpoint is asked for and none is known of: rather once too often."""
-    if tools.settings.checkpoint is None:
+    """Bundles without a known covering checkpoint; a second one does no harm."""
+    if context.settings.checkpoint is None:
         return []
     return [
         Uncovered(bundle_id, places.places[bundle_id].last)
@@ -405,23 +399,23 @@ def _back_to_inbox(airlock: Airlock) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _note_carriers(tools: ImportContext) -> None:
-    """What the ledgers of archived carriers tell; sealed ones told it when they were opened."""
-    for place in sorted(tools.airlock.archive("").iterdir()):
+def _note_carriers(context: ImportContext) -> None:
+    """Note the ledgers of archived carriers that are not encrypted."""
+    for place in sorted(context.airlock.archive("").iterdir()):
         try:
             with CarrierSet(bags_in(place)) as carrier_set:
-                carrier_set.verify_signatures(tools.trust)
+                carrier_set.verify_signatures(context.trust)
                 ledger = carrier_set.carrier.ledger
                 if ledger is not None:
-                    tools.ledger.note_carrier(ledger)
+                    context.ledger.note_carrier(ledger)
                 if ledger is not None and ledger.tail[-1].bundle_id is None:
-                    tools.ledger.note_heartbeat(ledger)
+                    context.ledger.note_heartbeat(ledger)
         except Refused:
             continue
 
 
 def _set_aside(airlock: Airlock) -> None:
-    """The old ledger stays, under a name that says so."""
+    """Rename the old ledger."""
     number = 1
     while airlock.ledger.with_name(f"ledger.db.old-{number}").exists():
         number += 1

@@ -1,10 +1,9 @@
-"""The bodies of imported events: what the origin signed, byte for byte, or a placeholder where
-the zone's policy keeps an event out (AGB0 4.5).
+"""Bodies of imported events, and the printable receipt of an import (AGB0 4.5).
 
-The printable receipt of an import: one page of text, a picture with a QR code, six words.
-
-It is for people, who may carry it or read it out. Nothing in the exporting zone ever reads it by
-itself; the same import gives the same receipt.
+A body is what the origin signed, byte for byte, or a placeholder where the zone's policy excludes
+an event. The receipt is a page of text, a picture with a QR code, and six words. It is for people,
+who may carry it or read it out; no program of the exporting zone reads it. The same import gives
+the same receipt.
 """
 
 from __future__ import annotations
@@ -34,14 +33,19 @@ from veen.payload import open_body
 from veen.wire.body import AnyItem
 
 LARGEST_ORIGIN: Final = 1_040_000
-"""Bytes of an origin's message that fit, with all that stands beside it, into one message here."""
+"""The largest message of an origin that fits, with its metadata, into a message of this hub."""
 
 _TOO_LARGE: Final = "its message does not fit into a message of this hub"
-_UNTOLD: Final = "its type is not told, and a rule keeps types of this stream out"
+_TYPE_UNKNOWN: Final = "its type is not told, and a rule keeps types of this stream out"
+_VERSION: Final = 1
+_IMPORTED: Final = 1
+_SIG_BYTES: Final = 64
+_SIZE: Final = 166
+_BORDER: Final = 4
 
 
 class Exclusion(NamedTuple):
-    """An event that is kept out; ``position`` counts the events of the bundle from 0."""
+    """An excluded event; ``position`` counts the events of the bundle from 0."""
 
     seq: int
     position: int
@@ -54,38 +58,38 @@ def write_exclusions(exclusions: Sequence[Exclusion]) -> str:
 
 
 def read_exclusions(text: str) -> list[Exclusion]:
-    return [Exclusion(*load) for load in json.loads(text)]
+    return [Exclusion(*fields) for fields in json.loads(text)]
 
 
 def exclusions(
     loaded: Loaded, spans: Sequence[SeqSpan], row: BundleRow, rules: Sequence[ExclusionRule]
 ) -> list[Exclusion]:
-    """Which of the events that would be written are kept out, and why."""
+    """The events to be written that a rule excludes, and why."""
     mine = [rule for rule in rules if row.stream.startswith(rule.prefix)]
-    result = []
+    excluded = []
     for at in _positions(spans, row.from_seq):
         reason = _reason(loaded.events[at], mine)
         if reason is not None:
             leaf = loaded.receipts[at].leaf_hash.hex()
-            result.append(Exclusion(row.from_seq + at, at, leaf, reason))
-    return result
+            excluded.append(Exclusion(row.from_seq + at, at, leaf, reason))
+    return excluded
 
 
 def bodies(
     loaded: Loaded, plan: ImportPlan, row: BundleRow, spans: Sequence[SeqSpan], bridge_id: bytes
 ) -> Iterator[bytes]:
-    """The bodies of a plan in order: the same plan gives the same bytes."""
+    """The bodies of a plan in order, which depend on the plan alone."""
     reasons = {exclusion.position: exclusion.reason for exclusion in read_exclusions(plan.excluded)}
     for position, at in enumerate(_positions(spans, row.from_seq)):
         event, reason = loaded.events[at], reasons.get(at)
-        detail = event.metadata if event.body_key is None and reason is None else None
+        metadata = event.metadata if event.body_key is None and reason is None else None
         yield ImportedEvent(
             source_hub_id=row.source_hub_id,
             origin_stream=row.stream,
             origin_msg=event.payload if reason is None else None,
             origin_receipt=event.receipt,
             body_key=event.body_key if reason is None else None,
-            metadata=AnyItem(detail.encode()) if detail is not None else None,
+            metadata=AnyItem(metadata.encode()) if metadata is not None else None,
             bundle_id=row.bundle_id,
             position=position,
             count=plan.written,
@@ -107,7 +111,7 @@ def _reason(event: BundleEvent, rules: Sequence[ExclusionRule]) -> str | None:
             if kind == rule.event_type:
                 return rule.reason
         if kind is None:
-            return _UNTOLD
+            return _TYPE_UNKNOWN
     return _TOO_LARGE if len(event.payload) > LARGEST_ORIGIN else None
 
 
@@ -124,22 +128,15 @@ def _event_type(event: BundleEvent) -> str | None:
         return None
 
 
-_VERSION: Final = 1
-_IMPORTED: Final = 1
-_SIG_BYTES: Final = 64
-_SIZE: Final = 166
-_BORDER: Final = 4
-
-
 @dataclass(frozen=True, slots=True)
 class PrintedReceipt:
-    """What the QR code holds: 166 bytes, the last 64 of them the importer's signature."""
+    """The content of the QR code: 166 bytes, the last 64 of them the importer's signature."""
 
     raw: bytes
 
     @classmethod
     def of(cls, row: BundleRow, plan: ImportPlan, key: SigningKey) -> PrintedReceipt:
-        detail = (
+        content = (
             bytes([_VERSION])
             + row.bundle_id
             + row.source_hub_id[:8]
@@ -150,7 +147,7 @@ class PrintedReceipt:
             + plan.target_root
             + u64be(plan.import_time)
         )
-        return cls(detail + key.sign(_digest(detail)))
+        return cls(content + key.sign(_digest(content)))
 
     @classmethod
     def decode(cls, raw: bytes) -> PrintedReceipt:
@@ -159,8 +156,8 @@ class PrintedReceipt:
         return cls(raw)
 
     def is_signed_by(self, public: bytes) -> bool:
-        detail, signature = self.raw[:-_SIG_BYTES], self.raw[-_SIG_BYTES:]
-        return signature_is_valid(public, signature, _digest(detail))
+        content, signature = self.raw[:-_SIG_BYTES], self.raw[-_SIG_BYTES:]
+        return signature_is_valid(public, signature, _digest(content))
 
     def words(self) -> str:
         """Six words that two people can compare over a telephone: 96 bits of its digest."""
@@ -170,7 +167,7 @@ class PrintedReceipt:
 def receipt_files(
     printed: PrintedReceipt, row: BundleRow, plan: ImportPlan
 ) -> tuple[tuple[str, str], ...]:
-    """Paths inside the airlock, with the text that stands there."""
+    """The files of a receipt: paths inside the airlock, and their text."""
     stem = f"receipts/{row.bundle_id.hex()}"
     return (f"{stem}.txt", text(printed, row, plan)), (f"{stem}.svg", svg(printed, row))
 
@@ -203,7 +200,7 @@ def text(printed: PrintedReceipt, row: BundleRow, plan: ImportPlan) -> str:
 
 
 def svg(printed: PrintedReceipt, row: BundleRow) -> str:
-    """A page with the QR code and, below it, what a person compares."""
+    """A page with the QR code and, below it, the text that people compare."""
     code = QRCode(error_correction=ERROR_CORRECT_M, border=_BORDER)
     code.add_data(QRData(printed.raw, mode=MODE_8BIT_BYTE), optimize=0)
     code.make(fit=True)

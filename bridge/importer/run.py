@@ -1,4 +1,4 @@
-"""One run of an import, from the settings of the zone to what became of every carrier.
+"""A run of the importer, from the settings of the zone to the outcome of every carrier.
 
 Its only connections are to the hub of its own zone; whom it trusts it reads from files.
 """
@@ -19,7 +19,7 @@ from bridge.audit_log import ApprovalRefused, AuditPending, AuditWriter
 from bridge.carrier.directory import BagPath, carrier_name
 from bridge.errors import Refused, printable
 from bridge.importer.airlock import Airlock
-from bridge.importer.checkpoints import KeptCheckpoints
+from bridge.importer.checkpoints import SourceCheckpoints
 from bridge.importer.commit import PLAN_NOTE
 from bridge.importer.context import AuditOutbox, ImportContext
 from bridge.importer.finish import apply_pending, pending_actions, record_imports
@@ -46,18 +46,18 @@ from veen.system.config import BadSettings
 from veen.system.environment import Runtime, Watch, no_progress_watch
 
 LAST_PLAN: Final = "last plan"
-"""The last plan that was handed over when the ledger was made again."""
-_PORTION: Final = 1024
-"""How many bags of media lie in the inbox at a time, beside those that it held before."""
+"""The name of the last plan that was handed over when the ledger was rebuilt."""
+_BATCH: Final = 1024
+"""How many bags of media are copied to the inbox at a time."""
 _KEY: Final = re.compile(r"[0-9a-f]{64}\n?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What a run is asked to do, and by whom.
+    """The request for a run.
 
-    ``only`` are the bundles that may go in, where not all may; ``rejected`` go to quarantine.
-    ``unapproved`` are bundles of which a claimed approval does not hold, for ``reason``.
+    ``only`` are the bundles that may be imported, if not all may; ``rejected`` go to quarantine.
+    ``unapproved`` are bundles whose claimed approval does not hold, for ``reason``.
     """
 
     operator: str
@@ -71,8 +71,8 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class ImportRunResult:
-    """``pending`` is why the audit log does not have all of it yet; ``unrecorded`` why the stream
-    record/infrastructure/imports does not.
+    """The outcomes of a run. ``pending`` is why the audit log does not have all of it yet;
+    ``unrecorded`` why the stream record/infrastructure/imports does not.
     """
 
     outcomes: tuple[ImportOutcome, ...]
@@ -90,19 +90,19 @@ def run_import(
     watch: Watch = no_progress_watch,
     cover: Cover | None = None,
 ) -> ImportRunResult:
-    """Import what is in the inbox and on the media; first finish what was cut short.
+    """Import what is in the inbox and on the media, after completing interrupted imports.
 
-    ``cover`` is asked for a checkpoint over what was imported, by this run or by one before it.
+    ``cover`` makes a checkpoint over what was imported by this run or earlier runs.
     """
-    with opened(settings, order, runtime, retry_policy, watch) as tools:
-        refuse_lost_ledger(tools)
+    with opened(settings, order, runtime, retry_policy, watch) as context:
+        verify_ledger_current(context)
         outcomes: list[ImportOutcome] = []
         try:
-            outcomes.extend(_work_through(tools, order))
+            outcomes.extend(_work_through(context, order))
             unrecorded = record_imports(
-                settings, tools.ledger, tools.recipient, runtime, retry_policy
+                settings, context.ledger, context.recipient, runtime, retry_policy
             )
-            covering = None if cover is None else cover_imports(tools, cover)
+            covering = None if cover is None else cover_imports(context, cover)
         except AuditPending as pending:
             return ImportRunResult(tuple(outcomes), pending)
         return ImportRunResult(tuple(outcomes), None, covering, unrecorded)
@@ -116,14 +116,14 @@ def opened(
     retry_policy: RetryPolicy | None = None,
     watch: Watch = no_progress_watch,
 ) -> Iterator[ImportContext]:
-    """The airlock, locked, with both identities of the importer at the zone's hub."""
+    """The context of an import, with the airlock locked and both identities connected."""
     expected, now = importing(settings), runtime.clock()
     airlock = Airlock(expected.state)
-    with ExitStack() as closing:
-        closing.enter_context(airlock.locked())
-        ledger = closing.enter_context(ImportLedger(airlock.ledger))
+    with ExitStack() as stack:
+        stack.enter_context(airlock.locked())
+        ledger = stack.enter_context(ImportLedger(airlock.ledger))
         bridge, audit = (
-            closing.enter_context(
+            stack.enter_context(
                 connect.open_bridge_client(
                     settings.hub,
                     identity,
@@ -138,7 +138,7 @@ def opened(
         writer = AuditWriter(
             audit, OFFLINE_LOG, origin=settings.name, recipient=recipient, clock=lambda: now * 1000
         )
-        # First what was entered: whoever changes trust meanwhile enters it last.
+        # Changes first: a concurrent change of trust is entered after its files are written.
         changes, trust = entered(settings.trust), TrustStore.read(settings.trust)
         yield ImportContext(
             airlock=airlock,
@@ -147,7 +147,7 @@ def opened(
             bridge=bridge,
             trust=trust,
             changes=changes,
-            checkpoints=KeptCheckpoints(airlock, trust),
+            checkpoints=SourceCheckpoints(airlock, trust),
             streams=settings.streams,
             settings=expected,
             privates=[_private(path) for path in expected.zone_keys],
@@ -169,21 +169,21 @@ def importing(settings: BridgeSettings) -> ImportSettings:
     return settings.importing
 
 
-def refuse_lost_ledger(tools: ImportContext) -> None:
-    """A ledger that does not know the last import is lost, or older than what it tells of."""
-    last = tools.bridge.note(PLAN_NOTE)
-    if last is None or last == tools.ledger.reported(LAST_PLAN):
+def verify_ledger_current(context: ImportContext) -> None:
+    """Raise BadLedger if the ledger does not have the last import: it was lost or restored."""
+    last = context.bridge.note(PLAN_NOTE)
+    if last is None or last == context.ledger.reported(LAST_PLAN):
         return
-    if not tools.ledger.knows_plan(last):
+    if not context.ledger.knows_plan(last):
         raise BadLedger(
-            f"{tools.airlock.ledger} does not know the last import of this bridge: it is new, or "
+            f"{context.airlock.ledger} does not know the last import of this bridge: it is new, or "
             "was restored from an old copy; make it again with veen bridge import --rebuild-ledger"
         )
 
 
 def reader_key(card: Path, now: int) -> bytes:
-    """The key to seal to. A card that has expired by this clock still serves: a wrong clock must
-    not keep anything out, and the newest key on it is the best there is.
+    """The key to seal to. An expired card is still used, with its newest key: a wrong clock must
+    not block an import.
     """
     identity_card = read_card(card)
     try:
@@ -192,52 +192,52 @@ def reader_key(card: Path, now: int) -> bytes:
         return identity_card.prekeys[0].prekey
 
 
-def _work_through(tools: ImportContext, order: Order) -> Iterator[ImportOutcome]:
-    """Until nothing is left to do, or the hub does not take a bundle."""
+def _work_through(context: ImportContext, order: Order) -> Iterator[ImportOutcome]:
+    """The outcomes, until nothing is left to do or the hub does not accept a bundle."""
     for medium in order.media:
         _verify_mounted(medium)
-    for outcome in _outcomes(tools, order):
-        yield outcome.at(tools.now, tools.settings.warn_age_sec)
+    for outcome in _outcomes(context, order):
+        yield outcome.at(context.now, context.settings.warn_age_sec)
         if outcome.state is ImportState.PARTIAL:
             return
 
 
-def _outcomes(tools: ImportContext, order: Order) -> Iterator[ImportOutcome]:
-    """Media are taken in a portion at a time; a carrier of several bags can need them all."""
-    importer = Importer(tools)
+def _outcomes(context: ImportContext, order: Order) -> Iterator[ImportOutcome]:
+    """Process media batch by batch; a carrier of several bags may need all of them."""
+    importer = Importer(context)
     yield from importer.recover()
-    _audit_unapproved(tools, order)
+    _audit_unapproved(context, order)
     yield from importer.take_held()
     bags: deque[BagPath] = deque()
     for medium in order.media:
         try:
             bags += bags_on(medium)
         except Refused as error:
-            yield Verdicts(tools).unread(carrier_name(medium.name), error)
+            yield Verdicts(context).unread(carrier_name(medium.name), error)
     is_all = False
     while not is_all:
-        yield from _fetched(tools, importer, bags)
+        yield from _fetched(context, importer, bags)
         is_all = not bags
-        for group in groups(tools.airlock.inbox):
+        for group in groups(context.airlock.inbox):
             if is_all or group.is_whole:
                 yield from importer.take(group)
                 yield from importer.take_held()
 
 
-def _audit_unapproved(tools: ImportContext, order: Order) -> None:
-    """Each refused approval is in the audit log before anything else is done."""
+def _audit_unapproved(context: ImportContext, order: Order) -> None:
+    """Audit each refused approval before anything else is done."""
     events = [
-        ApprovalRefused(operator=order.operator, bundle_id=item, detail=order.reason)
-        for item in order.unapproved
+        ApprovalRefused(operator=order.operator, bundle_id=bundle_id, detail=order.reason)
+        for bundle_id in order.unapproved
     ]
     if events:
-        closing = pending_actions(tools, events)
-        tools.ledger.conclude(None, closing)
-        apply_pending(tools, closing)
+        pending = pending_actions(context, events)
+        context.ledger.conclude(None, pending)
+        apply_pending(context, pending)
 
 
 def _verify_mounted(medium: Path) -> None:
-    """Of a bag its medium; the bag itself is judged like all others."""
+    """Raise an error if a medium, or the medium of a bag, cannot be read."""
     try:
         os.scandir(BagPath.of(medium).root).close()
     except OSError as error:
@@ -247,38 +247,38 @@ def _verify_mounted(medium: Path) -> None:
 
 
 def _fetched(
-    tools: ImportContext, importer: Importer, bags: deque[BagPath]
+    context: ImportContext, importer: Importer, bags: deque[BagPath]
 ) -> Iterator[ImportOutcome]:
-    """Copy bags of media into the inbox, a portion of them and no more than its quota allows; only
-    what could not be copied is an outcome.
+    """Copy a batch of bags from media into the inbox, within its quota; only bags that could not
+    be copied have an outcome.
     """
-    verdicts, used, most = Verdicts(tools), bytes_below(tools.airlock.inbox), _PORTION
+    verdicts, used, most = Verdicts(context), bytes_below(context.airlock.inbox), _BATCH
     is_first = True
     while bags and most:
         bag, most, partial = bags.popleft(), most - 1, None
         try:
             signed = importer.signed(bag)
-            if used + signed.size > tools.settings.max_inbox_bytes:
+            if used + signed.size > context.settings.max_inbox_bytes:
                 if not is_first:
-                    # What was fetched leaves the inbox first, and makes room.
+                    # Process what was fetched first, which frees space in the inbox.
                     bags.appendleft(bag)
                     return
-                raise _inbox_full(tools, used, signed.size)
-            verify_room(tools.settings, [signed], copies=2)
-            partial = partial_name(bag, tools.airlock.inbox)
-            with tools.watch(f"fetching {carrier_name(bag.name)}", "bytes") as progress:
+                raise _inbox_full(context, used, signed.size)
+            verify_room(context.settings, [signed], copies=2)
+            partial = partial_name(bag, context.airlock.inbox)
+            with context.watch(f"fetching {carrier_name(bag.name)}", "bytes") as progress:
                 fetch(signed, partial, progress)
             used, is_first = used + signed.size, False
         except Refused as error:
-            yield Unsigned(tools).on_medium(bag, error, partial)
+            yield Unsigned(context).on_medium(bag, error, partial)
         except InsufficientSpace as error:
             yield verdicts.no_room(carrier_name(bag.name), error)
 
 
-def _inbox_full(tools: ImportContext, used: int, size: int) -> InsufficientSpace:
-    most = tools.settings.max_inbox_bytes
+def _inbox_full(context: ImportContext, used: int, size: int) -> InsufficientSpace:
+    most = context.settings.max_inbox_bytes
     return InsufficientSpace(
-        f"it takes {size} bytes in {tools.airlock.inbox}, which holds {used} of at most {most} "
+        f"it takes {size} bytes in {context.airlock.inbox}, which holds {used} of at most {most} "
         "bytes (max_inbox_bytes); take out what is not needed there, or allow more, and run this "
         "again"
     )

@@ -1,15 +1,9 @@
-"""Whether a bag is signed by a trusted exporter, found out where it lies and before it is copied.
+"""Staging of a bag from an untrusted place: pre-checked where it lies, then copied (AGB0 4.5).
 
-Only tag files are read for it, and they are bounded. What no trusted exporter has signed is never
-copied; all that is kept of it is a fingerprint.
-
-Taking a bag in from a place that nobody vouches for: a copy is made once, and all that follows
-is about that copy (AGB0 4.5).
-
-Links, devices and pipes are never opened. Nothing is written to where the bag comes from. Only the
-volumes that the signed table lists are copied, so that nothing that lies beside them costs room.
-
-Whether there is room for a carrier, before anything of it is copied.
+A bag is copied only if a trusted exporter has signed it, which is decided from its tag files alone,
+whose sizes are bounded; of any other bag only a fingerprint is stored. Everything after the copy is
+about the copy. Links, devices and pipes are never opened, nothing is written to the source, and
+only volumes that the signed manifest lists are copied. Disk space is checked beforehand.
 """
 
 from __future__ import annotations
@@ -47,13 +41,17 @@ from veen.system import durable
 from veen.system.environment import Count, Progress, no_progress
 
 TAG_FILES: Final = (*sorted((*TAGGED, TAGMANIFEST, SIGNATURE)),)
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_BLOCK: Final = 1 << 20
+_NUMBER: Final = re.compile(r"([0-9]+)")
+MAX_NAME: Final = 255
 
 
 @dataclass(frozen=True, slots=True)
 class SignedBag:
     """A bag whose tag files match the signature of a trusted exporter; its volumes are unread.
 
-    ``size`` is how many bytes a copy of its volumes takes at most.
+    ``size`` is the maximum size of a copy of its volumes.
     """
 
     where: BagPath
@@ -62,8 +60,8 @@ class SignedBag:
 
 
 def check_signed(where: BagPath, trust: TrustStore, most: int) -> SignedBag:
-    """Refused unless a trusted exporter has signed the bag, and for volumes of at most ``most``
-    bytes. What a bag may not hold, as links and devices, is Refused as well.
+    """Refuse a bag unless a trusted exporter has signed it, with volumes of at most ``most`` bytes.
+    A bag with links or devices is refused as well.
     """
     size = _verify_listing(where)
     with CarrierSet([where]) as carrier_set:
@@ -76,10 +74,10 @@ def check_signed(where: BagPath, trust: TrustStore, most: int) -> SignedBag:
 
 
 def entries(directory: Directory, what: str) -> list[tuple[str, os.stat_result]]:
-    """The names in a directory with what they are, looked at without opening any."""
+    """The names in a directory with their status, without opening any."""
     try:
-        with os.scandir(directory.fd) as result:
-            names = sorted(item.name for item in islice(result, MAX_ENTRIES + 1))
+        with os.scandir(directory.fd) as scanned:
+            names = sorted(entry.name for entry in islice(scanned, MAX_ENTRIES + 1))
         if len(names) > MAX_ENTRIES:
             raise Refused(CarrierFault.MEDIUM, f"{printable(what)}: more than {MAX_ENTRIES} files")
         listed = [(name, directory.status(name)) for name in names]
@@ -101,7 +99,7 @@ def unreadable(name: str, error: OSError) -> Refused:
 
 def fingerprint(where: BagPath) -> list[str]:
     """A line for each tag file with its hash, and for each volume with its size; volumes are not
-    read. The same bag has the same lines.
+    read. The lines depend on the bag alone.
     """
     try:
         with where.open() as root:
@@ -129,47 +127,41 @@ def _volume_lines(root: Directory) -> list[str]:
         return []
     try:
         with root.directory(DATA) as data:
-            result = entries(data, DATA)
+            volumes = entries(data, DATA)
     except OSError as error:
         return [f"unreadable ({error.strerror})  {DATA}\n"]
     except Refused as error:
         return [f"{error.detail}\n"]
-    return [f"{status.st_size} bytes  {DATA}/{printable(name)}\n" for name, status in result]
+    return [f"{status.st_size} bytes  {DATA}/{printable(name)}\n" for name, status in volumes]
 
 
 def _verify_listing(where: BagPath) -> int:
-    """How many bytes lie in the bag as volumes, once every entry is of a kind that may be there."""
+    """The total size of the volumes; Refused if the bag has an entry of a forbidden kind."""
     try:
         with where.open() as root:
             entries(root, where.name)
             if not root.exists(DATA):
                 return 0
             with root.directory(DATA) as data:
-                result = entries(data, DATA)
+                volumes = entries(data, DATA)
     except OSError as error:
         raise unreadable(where.name, error) from error
-    return sum(item.st_size for _, item in result if stat.S_ISREG(item.st_mode))
-
-
-_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_BLOCK: Final = 1 << 20
-_NUMBER: Final = re.compile(r"([0-9]+)")
-MAX_NAME: Final = 255
+    return sum(status.st_size for _, status in volumes if stat.S_ISREG(status.st_mode))
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A bag as it was copied: where it lies, and the hash of the list of its files' hashes."""
+    """A copied bag, and the hash of the list of its files' hashes."""
 
     root: Path
     sha256: bytes
 
 
 def bags_on(medium: Path) -> list[BagPath]:
-    """The bags that a medium holds: those in its folder ``agb0``, itself, or those in it.
+    """The bags of a medium: those in its directory ``agb0``, else itself, else those in it.
 
-    They are in the order of the numbers in their names, which tell where a bundle begins. One that
-    cannot be listed, or holds more than any exporter writes, is Refused.
+    They are in numeric order of their names, which contain the first sequence number. A medium
+    that cannot be listed, or has more entries than any exporter writes, is Refused.
     """
     whole = BagPath.of(medium)
     if len(whole.parts) > 1:
@@ -186,7 +178,7 @@ def bags_on(medium: Path) -> list[BagPath]:
 
 
 def _in_folder(medium: Path, root: Directory) -> list[BagPath]:
-    """A folder that is a link, or on another device, is one bag, and is refused as such."""
+    """The bags in ``agb0``; if that is a link or on another device, it is refused as a bag."""
     try:
         with root.directory(FOLDER) as folder:
             return [BagPath(medium, (FOLDER, name)) for name in _names(folder)]
@@ -200,14 +192,14 @@ def _names(directory: Directory) -> list[str]:
 
 
 def _by_numbers(name: str) -> list[tuple[int, str]]:
-    """2 before 10; a name that no exporter writes sorts somewhere, and the same every time."""
+    """A numeric sort key, 2 before 10; deterministic for any name."""
     parts = _NUMBER.split(name[:MAX_NAME])
     return [(int(part) if part.isascii() and part.isdigit() else 0, part) for part in parts]
 
 
 def partial_name(bag: BagPath, inbox: Path) -> Path:
-    """Where a bag of a medium is copied to before it is whole; a name that is free without its
-    dot, so that neither the same bag again nor another of its name is in the way.
+    """The temporary path of a copy, a dot file; without its dot the name is unused, so that
+    neither the same bag nor another of its name conflicts.
     """
     plain, number = carrier_name(bag.name), 1
     name = plain
@@ -218,25 +210,25 @@ def partial_name(bag: BagPath, inbox: Path) -> Path:
 
 
 def fetch(bag: SignedBag, partial: Path, progress: Progress = no_progress) -> None:
-    """Copy a bag from a medium into the inbox, where it appears whole or not at all."""
+    """Copy a bag from a medium into the inbox, atomically."""
     copy_bag(bag, partial, progress)
     durable.rename(partial, partial.with_name(partial.name.removeprefix(".")))
 
 
 def copy_bag(bag: SignedBag, target: Path, progress: Progress = no_progress) -> Received:
-    """Copy the files of a bag; the copy is to be checked as if nothing had been checked before.
+    """Copy the files of a bag; the copy must be verified as if nothing had been verified before.
 
-    ``progress`` hears of the bytes of its volumes.
+    ``progress`` counts the bytes of its volumes.
     """
     count = Count(bag.size, progress)
     target.mkdir(mode=durable.DIR_MODE)
     (target / DATA).mkdir(mode=durable.DIR_MODE)
-    with ExitStack() as closing:
-        root = closing.enter_context(_opened(bag.where.open, bag.where.name))
+    with ExitStack() as stack:
+        root = stack.enter_context(_opened(bag.where.open, bag.where.name))
         names = {name for name, _ in entries(root, bag.where.name)}
         lines = [_copy_tag(root, name, target) for name in TAG_FILES if name in names]
         if DATA in names:
-            data = closing.enter_context(_opened(lambda: root.directory(DATA), DATA))
+            data = stack.enter_context(_opened(lambda: root.directory(DATA), DATA))
             lines += _copy_volumes(data, target / DATA, bag.carrier, count)
     durable.sync_directory(target / DATA)
     durable.sync_directory(target)
@@ -256,19 +248,20 @@ def _copy_tag(root: Directory, name: str, target: Path) -> str:
 
 
 def _copy_volumes(data: Directory, target: Path, carrier: Carrier, count: Count) -> Iterator[str]:
-    """Each volume of the table once: the first that has its hash, or else the first that should.
+    """Copy each volume of the table once: the first file with its hash, else the first file of
+    that index.
 
-    A damaged one is copied so that the copy tells what is wrong with it.
+    A damaged volume is copied so that the copy shows the damage.
     """
     copied: dict[int, bytes] = {}
     for name, _ in entries(data, DATA):
         index = _index(name, data, carrier)
         if index is None or copied.get(index) == carrier.volumes[index].file_hash:
             continue
-        place, due = target / volume_name(index, carrier.data), carrier.volumes[index]
+        place, listed_volume = target / volume_name(index, carrier.data), carrier.volumes[index]
         other = place.with_suffix(".other")
-        digest = _copy(name, data, other, due.size, count)
-        if index not in copied or digest == due.file_hash:
+        digest = _copy(name, data, other, listed_volume.size, count)
+        if index not in copied or digest == listed_volume.file_hash:
             other.replace(place)
             copied[index] = digest
         else:
@@ -278,7 +271,7 @@ def _copy_volumes(data: Directory, target: Path, carrier: Carrier, count: Count)
 
 
 def _index(name: str, data: Directory, carrier: Carrier) -> int | None:
-    """Which volume of the table a file says it is, if it is not larger than that one."""
+    """The index of the volume that a file claims to be, if it is not larger than that volume."""
     try:
         source = data.file(name)
     except OSError:
@@ -295,7 +288,7 @@ def _index(name: str, data: Directory, carrier: Carrier) -> int | None:
 
 
 def _copy(name: str, folder: Directory, target: Path, most: int, count: Count) -> bytes:
-    """Copy at most so many bytes of a file and sync them; their hash."""
+    """Copy a file of at most ``most`` bytes, sync it, and return its hash."""
     digest, at = Hasher(), 0
     try:
         source = folder.file(name)
@@ -327,15 +320,15 @@ def _read(source: int, size: int, name: str) -> bytes:
 
 
 class InsufficientSpace(VeenError):
-    """The disk, or a quota, does not hold what letting a carrier in takes; nothing was copied."""
+    """The disk, or a quota, has no space for a carrier; nothing was copied."""
 
 
 def verify_room(settings: ImportSettings, bags: Sequence[SignedBag], copies: int) -> None:
-    """Refuse with NoRoom unless the bags fit so many times, and what they hold in the clear, and
-    the reserve stays free.
+    """Raise InsufficientSpace unless ``copies`` of the bags and their plain content fit on disk,
+    with the reserve left free.
     """
-    result = os.statvfs(settings.state)
-    free = result.f_bavail * result.f_frsize
+    file_system = os.statvfs(settings.state)
+    free = file_system.f_bavail * file_system.f_frsize
     needed = copies * sum(bag.size for bag in bags) + _in_the_clear(bags[0].carrier, settings)
     if needed + settings.reserve_bytes > free:
         raise InsufficientSpace(
@@ -345,7 +338,7 @@ def verify_room(settings: ImportSettings, bags: Sequence[SignedBag], copies: int
 
 
 def bytes_below(folder: Path) -> int:
-    """What lies below a folder takes on disk, without following any link."""
+    """The disk usage below a directory, without following links."""
     total, left = 0, [folder]
     while left:
         try:
@@ -356,13 +349,13 @@ def bytes_below(folder: Path) -> int:
                     if entry.is_dir(follow_symlinks=False):
                         left.append(Path(entry.path))
         except FileNotFoundError:
-            # Whoever brings carriers may take one away again.
+            # A carrier may be removed from the inbox at any time.
             continue
     return total
 
 
 def _in_the_clear(carrier: Carrier, settings: ImportSettings) -> int:
-    """What is unpacked, and what the scan is given; nothing beyond the bounds is ever unpacked."""
+    """The size of the unpacked content and of the copy for the scan, within the limits."""
     plain = carrier.compression.plain_len if carrier.compression else carrier.stored_len
     is_packed = carrier.compression is not None or carrier.encryption is not None
     return min(plain, settings.limits.max_bytes) * (is_packed + bool(settings.scan))

@@ -1,8 +1,7 @@
-"""Where an importing zone stands, from its ledger alone, and the next safe command.
+"""The status of an importing zone, from its ledger alone, and the next safe command.
 
-The ledger counts and joins; what is read of it is what is told, however much it holds.
-
-Whether the ledger of an importer is lost, or older than what it tells of; only looked at.
+The ledger is opened read-only, and is also checked to be present and up to date. Counts are made by
+SQLite, so that the cost does not grow with the ledger.
 """
 
 from __future__ import annotations
@@ -19,35 +18,6 @@ from bridge.importer.commit import PLAN_NOTE
 from bridge.importer.ledger import VERSION, BadLedger, BundleRow, SeqSpan, SourceStream
 from bridge.importer.outcome import ImportState
 from bridge.importer.run import LAST_PLAN
-
-
-def ledger_is_stale(ledger: Path, outbox: Path) -> bool:
-    """As ``refuse_lost_ledger`` has it, without the identity whose outbox it is.
-
-    The outbox is read first: a plan is in the ledger before it is handed over.
-    """
-    last = _value(outbox, "SELECT value FROM notes WHERE name = ?", PLAN_NOTE)
-    if last is None:
-        return False
-    if _value(ledger, "SELECT value FROM told WHERE name = ?", LAST_PLAN) == last:
-        return False
-    return _value(ledger, "SELECT plan_id FROM plans WHERE plan_id = ?", last) is None
-
-
-def _value(path: Path, query: str, name: str | bytes) -> bytes | None:
-    """One value of a database that nothing is written to, nor beside; None where there is none."""
-    log = path.with_name(f"{path.name}-wal")
-    mode = "mode=ro" if log.exists() else "immutable=1"
-    if not path.exists():
-        return None
-    address = f"{path.absolute().as_uri()}?{mode}"
-    try:
-        with closing(sqlite3.connect(address, uri=True)) as db:
-            row = db.execute(query, (name,)).fetchone()
-    except sqlite3.Error:
-        return None
-    return bytes(row[0]) if row else None
-
 
 EVERYTHING: Final = -1
 _OPEN: Final = (
@@ -79,13 +49,40 @@ _HELD: Final = """
       SELECT from_seq, to_seq, sum(is_new) OVER (ORDER BY from_seq) AS n FROM stepped)
     SELECT min(from_seq), max(to_seq), count(*) OVER () FROM numbered GROUP BY n ORDER BY n LIMIT ?
 """
-"""Runs that follow each other without a hole are one. Numbers begin at 1: before the first run of
-a stream there is none that it could follow."""
+"""Merges adjacent runs. Sequence numbers begin at 1, so that -1 precedes no run."""
+
+
+def ledger_is_stale(ledger: Path, outbox: Path) -> bool:
+    """Whether ``verify_ledger_current`` would fail, without opening the identity of the outbox.
+
+    The outbox is read first: a plan is in the ledger before it is handed over.
+    """
+    last = _read_value(outbox, "SELECT value FROM notes WHERE name = ?", PLAN_NOTE)
+    if last is None:
+        return False
+    if _read_value(ledger, "SELECT value FROM told WHERE name = ?", LAST_PLAN) == last:
+        return False
+    return _read_value(ledger, "SELECT plan_id FROM plans WHERE plan_id = ?", last) is None
+
+
+def _read_value(path: Path, query: str, name: str | bytes) -> bytes | None:
+    """A value of a database, which is opened without creating files; None if there is none."""
+    log = path.with_name(f"{path.name}-wal")
+    mode = "mode=ro" if log.exists() else "immutable=1"
+    if not path.exists():
+        return None
+    address = f"{path.absolute().as_uri()}?{mode}"
+    try:
+        with closing(sqlite3.connect(address, uri=True)) as db:
+            row = db.execute(query, (name,)).fetchone()
+    except sqlite3.Error:
+        return None
+    return bytes(row[0]) if row else None
 
 
 @dataclass(frozen=True, slots=True)
 class StreamStanding:
-    """``held`` is the beginning of ``held_total``."""
+    """A stream; ``held`` are the first of ``held_total`` ranges."""
 
     stream: SourceStream
     held: tuple[SeqSpan, ...]
@@ -95,9 +92,9 @@ class StreamStanding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImporterStatus:
-    """``unclosed`` outcomes are decided, and wait for their audit entry or for files to move.
-    ``uncovered`` bundles are imported, and wait for the checkpoint that the settings ask for.
-    ``streams`` and ``unfinished`` are the beginnings of as many as their totals say.
+    """``unclosed`` outcomes are decided, and have pending actions: audit entries or file moves.
+    ``uncovered`` bundles are imported, and wait for the checkpoint that the settings require.
+    ``streams`` and ``unfinished`` are the first of as many as their totals say.
     """
 
     streams: tuple[StreamStanding, ...]
@@ -110,7 +107,7 @@ class ImporterStatus:
 
     @property
     def unfinished_total(self) -> int:
-        return sum(self.bundles.get(item.value, 0) for item in _OPEN)
+        return sum(self.bundles.get(state.value, 0) for state in _OPEN)
 
     def next_command(self) -> str:
         states = set(self.bundles)
@@ -131,7 +128,7 @@ class ImporterStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Most:
-    """How many of each are told of."""
+    """The maximum number of each in a status."""
 
     bundles: int = EVERYTHING
     streams: int = EVERYTHING
@@ -139,21 +136,21 @@ class Most:
 
 
 def standing(airlock: Airlock, most: Most | None = None) -> ImporterStatus:
-    """What the ledger tells. Nothing is written; a run that goes on meanwhile does not mind."""
+    """The status from the ledger. Nothing is written; a concurrent run is not disturbed."""
     inbox = _names(airlock.inbox)
     if not airlock.ledger.exists():
-        return _nothing(inbox)
+        return _empty_status(inbox)
     with _reading(airlock.ledger) as db:
         return (
             read_status(db, inbox, most or Most())
             if _is_begun(db, airlock.ledger)
-            else _nothing(inbox)
+            else _empty_status(inbox)
         )
 
 
 def read_status(db: sqlite3.Connection, inbox: int, most: Most) -> ImporterStatus:
     streams = db.execute(_STREAMS, (most.streams,)).fetchall()
-    open_states = [item.value for item in _OPEN]
+    open_states = [state.value for state in _OPEN]
     return ImporterStatus(
         streams=tuple(
             _stream(db, SourceStream(hub_id, name), frozen, most)
@@ -170,7 +167,7 @@ def read_status(db: sqlite3.Connection, inbox: int, most: Most) -> ImporterStatu
     )
 
 
-def _nothing(inbox: int) -> ImporterStatus:
+def _empty_status(inbox: int) -> ImporterStatus:
     return ImporterStatus(
         streams=(),
         streams_total=0,
@@ -207,8 +204,8 @@ def _names(folder: Path) -> int:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """A look leaves no file behind: where no log lies beside it, nobody has it open, and SQLite
-    need not make one to share."""
+    """Open a database read-only without creating files: without a write-ahead log no process has
+    it open, and ``immutable`` keeps SQLite from creating a shared memory file."""
     log = path.with_name(f"{path.name}-wal")
     mode = "mode=ro" if log.exists() else "immutable=1"
     try:
@@ -225,7 +222,7 @@ def _reading(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _is_begun(db: sqlite3.Connection, path: Path) -> bool:
-    """Whether it has its tables; whoever makes it is about to write them otherwise."""
+    """Whether the ledger has its tables; if not, it is just being created."""
     (version,) = db.execute("PRAGMA user_version").fetchone()
     if version not in (0, VERSION):
         raise BadLedger(f"{path} is of version {version}, this is {VERSION}")

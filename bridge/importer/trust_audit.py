@@ -1,11 +1,11 @@
-"""A checkpoint of this zone's hub over what was imported, where the settings ask for it (AGB0 4.5).
+"""Audit entries about trust changes, and checkpoints over what was imported (AGB0 4.5, 4.6).
 
-Who makes and anchors it is not the bridge: its identity writes import streams and nothing else.
+A change of the trust store is in the audit log before a carrier is verified with it. Changes that
+people entered are recorded as entered; a difference that nobody entered is recorded by the run that
+detects it. The initial trust store of a zone is no change.
 
-Changes of whom a zone believes: in its audit log before a carrier is judged by them (AGB0 4.6).
-
-What people have entered is told in their words. What the files say and nobody has entered is told
-as found by the run that finds it. The trust that a zone begins with is no change.
+The bridge does not make or anchor checkpoints, since its identity writes import streams only; it
+records that a checkpoint of this zone's hub covers an import, where the settings ask for it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ from veen.errors import VeenError
 from veen.recorder_checkpoint import RecorderCheckpoint
 
 _SIGNED: Final = "\nReceived by"
-"""Where a printed receipt is signed by hand."""
+"""The line of a printed receipt for a signature by hand."""
+_NAME: Final = "trust"
+_LINE: Final = 4000
 
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """``anchor`` is the name of the anchor beside the checkpoint; ``trouble`` why there is none,
-    where there should be.
+    """A covering checkpoint. ``anchor`` is the name of its anchor; ``trouble`` why there is none,
+    if there should be.
     """
 
     checkpoint: RecorderCheckpoint
@@ -40,58 +42,61 @@ class Covered:
 
 
 Cover = Callable[[], Covered]
-"""Has the hub make a checkpoint over all streams as they stand, and has it anchored."""
+"""Has the hub make a checkpoint over all streams, and anchors it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Covering:
-    """What became of it: ``covered``, and ``trouble`` where something is still to be done."""
+    """The result: ``covered``, and ``trouble`` if something is still to be done."""
 
     bundles: int
     covered: Covered | None
     trouble: str | None
 
 
-def cover_imports(tools: ImportContext, cover: Cover) -> Covering | None:
-    """Enter the checkpoint in the audit log and on the receipts; None when nothing waits for one.
+def cover_imports(context: ImportContext, cover: Cover) -> Covering | None:
+    """Enter a checkpoint in the audit log and on the receipts; None if no bundle waits for one.
 
-    What fails is told, and tried again by the next run: the import itself is done.
+    An error is returned, and the next run retries: the import itself is done.
     """
-    waiting = tools.ledger.uncovered()
+    waiting = context.ledger.uncovered()
     if not waiting:
         return None
-    due = [uncovered.bundle_id for uncovered in waiting]
+    bundle_ids = [uncovered.bundle_id for uncovered in waiting]
     try:
-        result = cover()
+        covered = cover()
     except VeenError as error:
-        return Covering(len(due), None, f"no checkpoint covers the import yet: {error}")
-    beyond = _beyond(tools, waiting, result.checkpoint)
+        return Covering(len(bundle_ids), None, f"no checkpoint covers the import yet: {error}")
+    beyond = _beyond(context, waiting, covered.checkpoint)
     if beyond is not None:
-        return Covering(len(due), None, beyond)
+        return Covering(len(bundle_ids), None, beyond)
     event = ImportCheckpoint(
-        operator=tools.operator,
-        checkpoint_id=result.checkpoint.checkpoint_id,
-        checkpoint_at=result.checkpoint.created_at,
-        log_root=result.checkpoint.log_root,
-        bundles=len(due),
-        anchor=result.anchor,
+        operator=context.operator,
+        checkpoint_id=covered.checkpoint.checkpoint_id,
+        checkpoint_at=covered.checkpoint.created_at,
+        log_root=covered.checkpoint.log_root,
+        bundles=len(bundle_ids),
+        anchor=covered.anchor,
     )
-    closing = PendingActions(
-        token=tools.random(16),
-        bodies=(tools.audit_outbox.body(event),),
-        writes=tuple(_receipts(tools, due, result)),
+    pending = PendingActions(
+        token=context.random(16),
+        bodies=(context.audit_outbox.body(event),),
+        writes=tuple(_receipts(context, bundle_ids, covered)),
     )
-    tools.ledger.cover(due, closing)
-    apply_pending(tools, closing)
-    return Covering(len(due), result, result.trouble)
+    context.ledger.cover(bundle_ids, pending)
+    apply_pending(context, pending)
+    return Covering(len(bundle_ids), covered, covered.trouble)
 
 
 def _beyond(
-    tools: ImportContext, waiting: Sequence[Uncovered], checkpoint: RecorderCheckpoint
+    context: ImportContext, waiting: Sequence[Uncovered], checkpoint: RecorderCheckpoint
 ) -> str | None:
-    """What of the imports the checkpoint does not reach."""
+    """An error if the checkpoint does not reach an import."""
     for uncovered in waiting:
-        row, plan = tools.ledger.bundle(uncovered.bundle_id), tools.ledger.plan(uncovered.bundle_id)
+        row, plan = (
+            context.ledger.bundle(uncovered.bundle_id),
+            context.ledger.plan(uncovered.bundle_id),
+        )
         last = plan.target_to if plan is not None else uncovered.target_to
         if row is None or last is None:
             continue
@@ -105,34 +110,30 @@ def _beyond(
 
 
 def _receipts(
-    tools: ImportContext, due: Sequence[bytes], covered: Covered
+    context: ImportContext, bundle_ids: Sequence[bytes], covered: Covered
 ) -> list[tuple[str, str]]:
-    """The printed receipts, with the checkpoint on them."""
+    """The printed receipts with the checkpoint added."""
     line = f"Covered by  checkpoint {covered.checkpoint.checkpoint_id.hex()}\n"
     if covered.anchor is not None:
         line += f"            anchored as {covered.anchor}\n"
     written = []
-    for bundle_id in due:
-        path = tools.airlock.receipts / f"{bundle_id.hex()}.txt"
+    for bundle_id in bundle_ids:
+        path = context.airlock.receipts / f"{bundle_id.hex()}.txt"
         if path.exists():
-            detail, _, signed = path.read_text().rpartition(_SIGNED)
-            written.append((tools.airlock.inside(path), f"{detail}{line}{_SIGNED}{signed}"))
+            text, _, signed = path.read_text().rpartition(_SIGNED)
+            written.append((context.airlock.inside(path), f"{text}{line}{_SIGNED}{signed}"))
     return written
 
 
-_NAME: Final = "trust"
-_LINE: Final = 4000
-
-
 class TrustHistory(NamedTuple):
-    """What the log tells: the files that a directory had, where that is known, and changes."""
+    """The trust store according to the log: its files, if known, and its changes."""
 
     files: frozenset[str] | None
     changes: frozenset[TrustChange]
 
     @classmethod
     def of(cls, events: Iterable[TrustChanged]) -> TrustHistory:
-        """As the entries of a log tell it, for a ledger that is made again."""
+        """The history from the entries of a log, for a rebuilt ledger."""
         files, changes = None, set()
         for event in events:
             if event.believed is not None:
@@ -145,57 +146,62 @@ class TrustHistory(NamedTuple):
     def decode(cls, raw: bytes | None) -> TrustHistory:
         document = json.loads(raw or b"[null, []]")
         files = None if document[0] is None else frozenset(document[0])
-        return cls(files, frozenset(TrustChange(*item) for item in document[1]))
+        return cls(files, frozenset(TrustChange(*change) for change in document[1]))
 
     def encode(self) -> tuple[str, bytes]:
-        """As the import ledger keeps it."""
+        """Name and value in the import ledger."""
         files = None if self.files is None else sorted(self.files)
         return _NAME, json.dumps([files, sorted(self.changes)]).encode()
 
 
-def tell_trust(tools: ImportContext) -> None:
-    """Every change since the last run is in the log on return, or AuditPending is raised."""
-    detail, files = TrustHistory.decode(tools.ledger.reported(_NAME)), frozenset(tools.trust.files)
-    new = [fromkey for fromkey in dict.fromkeys(tools.changes) if fromkey not in detail.changes]
-    now = TrustHistory(files, detail.changes | frozenset(new))
-    if now == detail:
+def audit_trust_changes(context: ImportContext) -> None:
+    """Audit every change since the last run, or raise AuditPending."""
+    recorded, files = (
+        TrustHistory.decode(context.ledger.reported(_NAME)),
+        frozenset(context.trust.files),
+    )
+    new = [change for change in dict.fromkeys(context.changes) if change not in recorded.changes]
+    now = TrustHistory(files, recorded.changes | frozenset(new))
+    if now == recorded:
         return
     events = [
         *(TrustChanged(operator=item.who, changed_at=item.at, change=item.what) for item in new),
         *(
-            TrustChanged(operator=tools.operator, change=f"{item}; nobody has entered it in {FILE}")
-            for item in _unentered(detail.files, files, new)
+            TrustChanged(
+                operator=context.operator, change=f"{item}; nobody has entered it in {FILE}"
+            )
+            for item in _unentered(recorded.files, files, new)
         ),
     ]
     if not events:
-        tools.ledger.note_text(now.encode())
+        context.ledger.note_text(now.encode())
         return
     events[-1] = replace(events[-1], believed="\n".join(sorted(files)))
-    closing = pending_actions(tools, events)
-    tools.ledger.conclude(None, closing, detail=now.encode())
-    apply_pending(tools, closing)
+    pending = pending_actions(context, events)
+    context.ledger.conclude(None, pending, detail=now.encode())
+    apply_pending(context, pending)
 
 
 def _unentered(
     before: frozenset[str] | None, files: frozenset[str], new: Sequence[TrustChange]
 ) -> list[str]:
-    """How the files differ from those before, beside what the new changes tell."""
+    """Differences of the files that the new changes do not mention."""
     if before is None:
         return []
     entered = [change.what for change in new]
     added = [file for file in sorted(files - before) if not _is_entered(file, entered)]
     still = {_subject(file) for file in files}
     gone = [file for file in sorted(before - files) if _subject(file) not in still]
-    return [f"added {item}"[:_LINE] for item in added] + [
-        f"removed {item}"[:_LINE] for item in gone
+    return [f"added {line}"[:_LINE] for line in added] + [
+        f"removed {line}"[:_LINE] for line in gone
     ]
 
 
 def _is_entered(line: str, entered: Sequence[str]) -> bool:
-    """By all that stands before a reason, which files and people may write in other ways."""
-    return any(line.partition(":")[0] in item for item in entered)
+    """Whether a change mentions the line, compared without its reason, which may differ."""
+    return any(line.partition(":")[0] in change for change in entered)
 
 
 def _subject(line: str) -> tuple[str, ...]:
-    """The hub, the exporter or the revocation that a line is about."""
+    """The hub, the exporter or the revocation of a line."""
     return tuple(line.partition(":")[0].split()[:2])

@@ -1,4 +1,4 @@
-"""Letting a frozen stream go on, by an operator's word: audited, and with the evidence kept."""
+"""Unfreezing of a stream at an operator's request: audited, and with the evidence preserved."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bridge.audit_log import StreamThawed
 from bridge.errors import printable
 from bridge.importer.finish import apply_pending, pending_actions
 from bridge.importer.ledger import SourceStream
-from bridge.importer.run import Order, opened, refuse_lost_ledger
+from bridge.importer.run import Order, opened, verify_ledger_current
 from bridge.settings import BridgeSettings
 from veen.client.transport import RetryPolicy
 from veen.errors import VeenError
@@ -14,7 +14,7 @@ from veen.system.environment import Runtime
 
 
 class NotFrozen(VeenError):
-    """A stream that nothing is to be done about."""
+    """A stream that is not frozen."""
 
 
 def unfreeze(
@@ -26,17 +26,18 @@ def unfreeze(
     *,
     forget: bool = False,
 ) -> int:
-    """From where on the stream goes on again; the other history is refused as before.
+    """Unfreeze a stream; return the sequence number at which it was frozen.
 
-    What is held was verified and stays. Only what continues it goes in after this. With ``forget``
-    the next checkpoint of the hub counts, whatever the last one said.
+    What is held was verified and stays; only its continuation is imported, and the other history
+    is still refused. With ``forget`` the stored checkpoint of the hub is dropped, and the next one
+    is accepted.
     """
-    with opened(settings, order, runtime, retry_policy) as tools:
-        refuse_lost_ledger(tools)
-        tools.audit_outbox.settle()
-        for closing in tools.ledger.closings():
-            apply_pending(tools, closing)
-        seq = tools.ledger.frozen_at(stream)
+    with opened(settings, order, runtime, retry_policy) as context:
+        verify_ledger_current(context)
+        context.audit_outbox.settle()
+        for pending in context.ledger.closings():
+            apply_pending(context, pending)
+        seq = context.ledger.frozen_at(stream)
         if seq is None:
             raise NotFrozen(f"{printable(stream.name)} is not frozen; see veen bridge status")
         event = StreamThawed(
@@ -47,8 +48,8 @@ def unfreeze(
             reason=order.reason,
             is_forgotten=forget,
         )
-        stored = tools.airlock.inside(tools.airlock.checkpoint(stream.source_hub_id))
-        closing = pending_actions(tools, [event], removals=(stored,) if forget else ())
-        tools.ledger.unfreeze(stream, closing)
-        apply_pending(tools, closing)
+        stored = context.airlock.inside(context.airlock.checkpoint(stream.source_hub_id))
+        pending = pending_actions(context, [event], removals=(stored,) if forget else ())
+        context.ledger.unfreeze(stream, pending)
+        apply_pending(context, pending)
         return seq

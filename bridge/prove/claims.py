@@ -1,12 +1,9 @@
-"""J3: nothing leads from Z2 to hub_online, by the enumeration of everybody who can act (AGB0 4.8).
+"""Proofs of the bridge's invariants J1 to J3, K1 and K2, each with its witness (AGB0 4.8, 5.2).
 
-What is enumerated is what both zones give: principals and issuers in the settings of the hubs,
-identities of the bridge, and every capability that the control log of a hub has ever taken.
-
-J1, J2 and K2, judged event by event, each with its witness (AGB0 4.8, 5.2).
-
-K1: the way of every imported event, from its origin over both audits to its place, and to the
-zone's own record of its import (AGB0 5.2).
+J3, nothing leads from Z2 to hub_online, is shown by enumerating everybody who can act: principals
+and issuers in the settings of the hubs, identities of the bridge, and every capability that the
+control log of a hub has ever accepted. K1 follows each imported event from its origin through both
+audit logs to its place and to the zone's own record of its import.
 """
 
 from __future__ import annotations
@@ -28,24 +25,28 @@ from veen.wire import cbor
 
 DIRECTIONS_SAYS = "no identity and no key leads from Z2 to a stream of hub_online"
 EVERYTHING = "*"
+TRACES_SAYS = (
+    "each imported event is traced from its origin over both audits to its place and to the "
+    "record of its import"
+)
 
 
 class ActorRole(Enum):
-    """What somebody is there for; ``BRIDGE`` and ``AUDIT`` are bound to less than others."""
+    """The role of an actor; ``BRIDGE`` and ``AUDIT`` are restricted further than the others."""
 
     BRIDGE = "bridge"
     AUDIT = "audit"
     READER = "reader"
     PRINCIPAL = "principal"
     SUBJECT = "subject"
-    """Known by a capability alone."""
+    """Known from a capability only."""
     ISSUER = "issuer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Actor:
-    """``secrets`` tell whoever acts apart: public keys, and hashes of tokens. ``reads`` and
-    ``writes`` are patterns of streams; an issuer can let anybody write anything.
+    """Somebody who can act in a zone. ``secrets`` identify it: public keys, and hashes of tokens.
+    ``reads`` and ``writes`` are patterns of streams; an issuer can let anybody write anything.
     """
 
     name: str
@@ -66,8 +67,8 @@ class Actor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZoneActors:
-    """Everybody of one zone, by the settings and by ``control_entries`` of its hub's control log,
-    which lead to ``control_root``. ``exported`` are the streams that its bridge carries away.
+    """All actors of a zone, from the settings and from ``control_entries`` of its hub's control
+    log, whose root is ``control_root``. ``exported`` are the streams that its bridge exports.
     """
 
     hub_id: bytes
@@ -88,7 +89,7 @@ class ZoneActors:
 
 
 def prove_directions(online: ZoneActors, offline: ZoneActors) -> BridgeClaim:
-    result = next(_counterexamples(online, offline), None)
+    counterexample = next(_counterexamples(online, offline), None)
     witness = {
         "online": online.document(),
         "offline": offline.document(),
@@ -98,7 +99,9 @@ def prove_directions(online: ZoneActors, offline: ZoneActors) -> BridgeClaim:
             "in_both": len(_secrets(online) & _secrets(offline)),
         },
     }
-    return BridgeClaim(name="J3", says=DIRECTIONS_SAYS, witness=witness, counterexample=result)
+    return BridgeClaim(
+        name="J3", says=DIRECTIONS_SAYS, witness=witness, counterexample=counterexample
+    )
 
 
 def _counterexamples(online: ZoneActors, offline: ZoneActors) -> Iterator[str]:
@@ -133,13 +136,13 @@ def _shared(online: ZoneActors, offline: ZoneActors) -> Iterator[str]:
 
 
 def _bound(
-    actors: Iterable[Actor], part: ActorRole, verb: str, allowed: tuple[str, ...]
+    actors: Iterable[Actor], role: ActorRole, verb: str, allowed: tuple[str, ...]
 ) -> Iterator[str]:
     for actor in actors:
         for pattern in getattr(actor, verb):
-            if actor.part is part and not (allowed and pattern.startswith(allowed)):
+            if actor.part is role and not (allowed and pattern.startswith(allowed)):
                 only = f"only {', '.join(allowed)}" if allowed else "nothing"
-                yield f"{actor.name} {verb} {pattern}; the {part.value} of its zone {verb} {only}"
+                yield f"{actor.name} {verb} {pattern}; the {role.value} of its zone {verb} {only}"
 
 
 def _secrets(zone: ZoneActors) -> frozenset[bytes]:
@@ -151,8 +154,8 @@ def prove_origins(evidence: ProofEvidence) -> BridgeClaim:
     broken = next(_bad_origins(evidence), None)
     pairs = Hasher.tagged("veen/bridge-origins")
     for key in sorted(evidence.events):
-        item = evidence.events[key]
-        place = [*key, item.leaf, item.target, item.target_seq]
+        event = evidence.events[key]
+        place = [*key, event.leaf, event.target, event.target_seq]
         pairs.update(cbor.dump(place))
     return BridgeClaim(
         name="J1",
@@ -177,7 +180,7 @@ def prove_completeness(evidence: ProofEvidence) -> BridgeClaim:
         says="each bundle that was imported is complete, or says what was kept out",
         witness={
             "bundles": len(evidence.imports),
-            "events": sum(item.count for _, item in evidence.imports.values()),
+            "events": sum(success.count for _, success in evidence.imports.values()),
             "excluded": len(evidence.exclusions),
         },
         counterexample=broken,
@@ -217,74 +220,70 @@ def prove_region(evidence: ProofEvidence, report: ReconcileReport) -> BridgeClai
 
 def _bad_origins(evidence: ProofEvidence) -> Iterator[str]:
     yield from evidence.faults
-    for item in evidence.doubled:
-        other = evidence.events[item.key]
-        places = f"{other.target} {other.target_seq} and {item.target} {item.target_seq}"
-        yield f"{item.key} stands twice: {places}"
+    for event in evidence.doubled:
+        other = evidence.events[event.key]
+        places = f"{other.target} {other.target_seq} and {event.target} {event.target_seq}"
+        yield f"{event.key} stands twice: {places}"
 
 
 def _incomplete(evidence: ProofEvidence) -> Iterator[str]:
-    for bundle_id, (seq, detail) in sorted(evidence.imports.items()):
-        if detail.count != detail.to_seq - detail.from_seq + 1:
-            yield f"bridge/offline/log {seq}: {detail.count} events from {detail.from_seq} on"
-        for n in range(detail.from_seq, detail.to_seq + 1):
-            value = evidence.events.get(OriginKey(detail.source_hub_id, detail.stream, n))
-            if value is None:
-                yield f"bundle {bundle_id.hex()}: {detail.stream} {n} was not imported"
+    for bundle_id, (seq, success) in sorted(evidence.imports.items()):
+        if success.count != success.to_seq - success.from_seq + 1:
+            yield f"bridge/offline/log {seq}: {success.count} events from {success.from_seq} on"
+        for n in range(success.from_seq, success.to_seq + 1):
+            event = evidence.events.get(OriginKey(success.source_hub_id, success.stream, n))
+            if event is None:
+                yield f"bundle {bundle_id.hex()}: {success.stream} {n} was not imported"
             elif (
-                value.held is ImportedFact.EXCLUDED
-                and (value.bundle_id, n) not in evidence.exclusions
+                event.held is ImportedFact.EXCLUDED
+                and (event.bundle_id, n) not in evidence.exclusions
             ):
-                yield f"bundle {bundle_id.hex()}: {detail.stream} {n} was kept out without a record"
+                yield (
+                    f"bundle {bundle_id.hex()}: {success.stream} {n} was kept out without a record"
+                )
 
 
 def _replayed(evidence: ProofEvidence, hub_id: bytes, stream: str, to_seq: int) -> bytes | None:
     peaks: Peaks = EMPTY
     for n in range(1, to_seq + 1):
-        value = evidence.events.get(OriginKey(hub_id, stream, n))
-        if value is None:
+        event = evidence.events.get(OriginKey(hub_id, stream, n))
+        if event is None:
             return None
-        peaks = peaks.append(value.leaf)
+        peaks = peaks.append(event.leaf)
     return peaks.root() if to_seq else None
 
 
 def _signed_roots(
-    evidence: ProofEvidence, report: ReconcileReport, stream_report: StreamReport
+    evidence: ProofEvidence, report: ReconcileReport, stream: StreamReport
 ) -> set[bytes]:
-    """What the origin has signed for the end of the region: in the receipt, and in C1 if it ends
-    there too.
+    """The roots that the origin signed for the end of the region: in the receipt, and in C1 if it
+    ends there too.
     """
-    place = OriginKey(stream_report.hub_id, stream_report.stream, stream_report.closed.to_seq)
-    result = {evidence.events[place].root} if place in evidence.events else set()
+    place = OriginKey(stream.hub_id, stream.stream, stream.closed.to_seq)
+    roots = {evidence.events[place].root} if place in evidence.events else set()
     ends = [
-        each.end(stream_report.stream)
-        for each in report.sources
-        if each.hub_id == stream_report.hub_id
+        source.end(stream.stream) for source in report.sources if source.hub_id == stream.hub_id
     ]
-    return result | {end.root for end in ends if end and end.last == place.seq}
+    return roots | {end.root for end in ends if end and end.last == place.seq}
 
 
 def _by_stream(evidence: ProofEvidence) -> dict[tuple[bytes, str], list[int]]:
-    result: dict[tuple[bytes, str], list[int]] = defaultdict(list)
+    by_stream: dict[tuple[bytes, str], list[int]] = defaultdict(list)
     for key in evidence.events:
-        result[key.hub_id, key.stream].append(key.seq)
-    return result
+        by_stream[key.hub_id, key.stream].append(key.seq)
+    return by_stream
 
 
-TRACES_SAYS = (
-    "each imported event is traced from its origin over both audits to its place and to the "
-    "record of its import"
-)
 Numbers = Mapping[bytes, list[LedgerFact]]
-"""Where each bundle stands in the ledgers of exporters."""
+"""The entries of each bundle in the ledgers of exporters."""
 
 
 class _Standing(Enum):
     TRACED = "traced"
     OPEN = "open"
-    """A log has not come as far yet as to tell of it."""
-    UNTOLD = "untold"
-    """Nothing says how far a log must come to tell of it."""
+    """A log does not reach it yet."""
+    UNREPORTED = "untold"
+    """Nothing says how far a log must reach to include it."""
     BROKEN = "broken"
 
 
@@ -294,9 +293,11 @@ class _Trace(NamedTuple):
 
 
 def prove_traces(evidence: ProofEvidence, entries: Iterable[LedgerFact]) -> BridgeClaim:
-    """Each log comes later than what it tells of. An event that one does not reach yet is open and
-    named: its import was begun and is not closed, or its number in the ledger of its bridge is
-    beyond the newest that this bridge's log tells of.
+    """K1: every imported event is traced through both audit logs to its origin and its record.
+
+    A log lags behind what it is about. An event that a log does not reach yet is listed as open:
+    its import was begun and is not finished, or its number in the ledger of its bridge is beyond
+    the newest in this bridge's log.
     """
     numbers: dict[bytes, list[LedgerFact]] = defaultdict(list)
     for entry in entries:
@@ -311,33 +312,33 @@ def prove_traces(evidence: ProofEvidence, entries: Iterable[LedgerFact]) -> Brid
         witness={
             "traced": len(traced),
             "open": _named(traces, _Standing.OPEN),
-            "untold": _named(traces, _Standing.UNTOLD),
+            "untold": _named(traces, _Standing.UNREPORTED),
             "chain": chain(evidence, traced[0]) if traced else None,
         },
         counterexample=_first(traces, _Standing.BROKEN),
-        unreported=_first(traces, _Standing.UNTOLD),
+        unreported=_first(traces, _Standing.UNREPORTED),
     )
 
 
 def chain(evidence: ProofEvidence, key: OriginKey) -> dict[str, Any]:
-    """The way of one event, as far as it can be told: null where a link is not here."""
-    item = evidence.events[key]
-    exported = _export_of(evidence, item)
-    imported = evidence.imports.get(item.bundle_id)
-    completed = _completed_of(evidence, item)
+    """The chain of evidence of an event; a missing link is null."""
+    event = evidence.events[key]
+    exported = _export_of(evidence, event)
+    imported = evidence.imports.get(event.bundle_id)
+    completed = _completed_of(evidence, event)
     return {
         "origin": {
             "hub_id": key.hub_id.hex(),
             "stream": key.stream,
             "seq": key.seq,
-            "hub_ts": item.hub_ts,
-            "leaf_hash": item.leaf.hex(),
-            "mmr_root": item.root.hex(),
+            "hub_ts": event.hub_ts,
+            "leaf_hash": event.leaf.hex(),
+            "mmr_root": event.root.hex(),
         },
-        "bundle": item.bundle_id.hex(),
+        "bundle": event.bundle_id.hex(),
         "online_audit": {"stream": ONLINE_LOG, "seq": exported} if exported else None,
         "offline_audit": {"stream": OFFLINE_LOG, "seq": imported[0]} if imported else None,
-        "imported": {"stream": item.target, "seq": item.target_seq, "as": item.held.value},
+        "imported": {"stream": event.target, "seq": event.target_seq, "as": event.held.value},
         "recorded": {"stream": IMPORTS, "seq": completed.seq} if completed else None,
     }
 
@@ -360,31 +361,34 @@ def _trace(evidence: ProofEvidence, numbers: Numbers, event: ImportedEvent) -> _
 def _unexported(evidence: ProofEvidence, entries: list[LedgerFact], event: ImportedEvent) -> _Trace:
     bundle = event.bundle_id.hex()
     if not entries:
-        return _Trace(_Standing.UNTOLD, f"no ledger of a carrier tells of bundle {bundle}")
+        return _Trace(_Standing.UNREPORTED, f"no ledger of a carrier tells of bundle {bundle}")
     detail = f"no export of bundle {bundle} stands in {ONLINE_LOG}"
-    is_ahead = any(each.n > evidence.reached.get(each.bridge_id, 0) for each in entries)
+    is_ahead = any(entry.n > evidence.reached.get(entry.bridge_id, 0) for entry in entries)
     return _Trace(_Standing.OPEN if is_ahead else _Standing.BROKEN, detail)
 
 
 def _unrecorded(evidence: ProofEvidence, event: ImportedEvent) -> _Trace:
-    """Events of the bundle that speak of something else contradict it; none is no evidence."""
+    """The trace of an event whose import is not recorded.
+
+    Records of the bundle at another place contradict it; without any record it cannot be judged.
+    """
     bundle, (by_bundle, unread) = event.bundle_id.hex(), evidence.completed
     if unread is not None:
-        return _Trace(_Standing.UNTOLD, unread)
-    if any(each.placed is not None for each in by_bundle.get(event.bundle_id, ())):
-        places = ", ".join(str(each.seq) for each in by_bundle[event.bundle_id])
+        return _Trace(_Standing.UNREPORTED, unread)
+    if any(completed.placed is not None for completed in by_bundle.get(event.bundle_id, ())):
+        places = ", ".join(str(completed.seq) for completed in by_bundle[event.bundle_id])
         detail = f"{IMPORTS} {places} tells otherwise of bundle {bundle}"
         return _Trace(_Standing.BROKEN, detail)
     detail = (
         f"no {COMPLETED} says where bundle {bundle} stands, in {IMPORTS}; an import records it "
     )
-    return _Trace(_Standing.UNTOLD, f"{detail}where [import_recorder] names an identity")
+    return _Trace(_Standing.UNREPORTED, f"{detail}where [import_recorder] names an identity")
 
 
 def _completed_of(evidence: ProofEvidence, event: ImportedEvent) -> Completed | None:
-    for each in evidence.completed.by_bundle.get(event.bundle_id, ()):
-        if each.tells_of(*event.key, event.target, event.target_seq):
-            return each
+    for completed in evidence.completed.by_bundle.get(event.bundle_id, ()):
+        if completed.covers(*event.key, event.target, event.target_seq):
+            return completed
     return None
 
 
@@ -394,23 +398,23 @@ def _is_begun(evidence: ProofEvidence, event: ImportedEvent) -> bool:
 
 
 def _export_of(evidence: ProofEvidence, event: ImportedEvent) -> int | None:
-    for seq, detail in evidence.exports.get(event.bundle_id, ()):
-        key = (detail.source_hub_id, detail.stream)
-        if key == event.key[:2] and detail.from_seq <= event.key.seq <= detail.to_seq:
+    for seq, success in evidence.exports.get(event.bundle_id, ()):
+        key = (success.source_hub_id, success.stream)
+        if key == event.key[:2] and success.from_seq <= event.key.seq <= success.to_seq:
             return seq
     return None
 
 
 def _first(traces: Mapping[OriginKey, _Trace], standing: _Standing) -> str | None:
-    result = (
+    details = (
         f"{key}: {trace.detail}" for key, trace in traces.items() if trace.standing is standing
     )
-    return next(result, None)
+    return next(details, None)
 
 
 def _named(traces: Mapping[OriginKey, _Trace], standing: _Standing) -> dict[str, list[list[int]]]:
-    result: dict[str, list[int]] = defaultdict(list)
+    by_stream: dict[str, list[int]] = defaultdict(list)
     for key, trace in traces.items():
         if trace.standing is standing:
-            result[f"{key.stream} of {key.hub_id.hex()}"].append(key.seq)
-    return {name: spans(seqs) for name, seqs in result.items()}
+            by_stream[f"{key.stream} of {key.hub_id.hex()}"].append(key.seq)
+    return {name: spans(seqs) for name, seqs in by_stream.items()}

@@ -1,6 +1,6 @@
-"""What a bridge must keep true, and how it is shown: a claim with its witness (AGB0 4.8, 5.2).
+"""Claims with their witnesses, and the evidence for J1, J2, K1 and K2 (AGB0 4.8, 5.2).
 
-What J1, J2, K1 and K2 are judged by: every imported event verified again, and the audits.
+The evidence is every imported event, verified again, and the audit logs.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from veen.hub_identity import HubIdentity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BridgeClaim:
-    """``witness`` is what it was judged by. A claim that does not hold has a counterexample; one
-    that could not be judged has ``untold``, what was not there to judge it by.
+    """A claim and its ``witness``, what it was judged by. A claim that does not hold has a
+    counterexample; a claim that could not be judged has ``unreported``, the missing evidence.
     """
 
     name: str
@@ -58,8 +58,8 @@ class BridgeClaim:
 
 
 def spans(seqs: Iterable[int]) -> list[list[int]]:
-    """Sequence numbers as a witness tells them: ranges, both ends included."""
-    return [list(item) for item in Ranges((n, n) for n in seqs)]
+    """Sequence numbers as ranges, both ends included, for a witness."""
+    return [list(span) for span in Ranges((n, n) for n in seqs)]
 
 
 class OriginKey(NamedTuple):
@@ -72,7 +72,7 @@ class OriginKey(NamedTuple):
 
 
 class ImportedEvent(NamedTuple):
-    """An imported event that counts: where it stands, and what its origin signed of it."""
+    """A verified imported event: its place, and what its origin signed of it."""
 
     key: OriginKey
     held: ImportedFact
@@ -86,10 +86,10 @@ class ImportedEvent(NamedTuple):
 
 @dataclass(slots=True)
 class ProofEvidence:
-    """``faults`` are messages in import streams that no origin stands behind; ``doubled`` are
-    places of events that are there already. ``reached`` is the last entry of each exporter's ledger
-    that its own log tells of; ``begun`` are the bundles of which an import was begun. ``completed``
-    is what this zone's recorder says of each import.
+    """``faults`` are messages in import streams without a verified origin; ``doubled`` are further
+    copies of imported events. ``reached`` is the last entry of each exporter's ledger in its own
+    audit log; ``begun`` are the bundles whose import was begun. ``completed`` are this zone's own
+    records of its imports.
     """
 
     hubs: Mapping[bytes, HubIdentity]
@@ -104,31 +104,29 @@ class ProofEvidence:
     completed: Completions = NONE_READ
 
     def placed(self, import_: PlacedImport | ForeignFact) -> None:
-        """Take in what stands in an import stream; all signatures are verified again."""
+        """Add a message of an import stream; all signatures are verified again."""
         if isinstance(import_, ForeignFact):
             self.faults.append(f"{import_.target} {import_.seq} is no imported event")
         elif import_.is_seen:
             self._add(import_)
 
-    def online(self, recorded_entry: RecordedEntry) -> None:
-        event = recorded_entry.event
+    def online(self, entry: RecordedEntry) -> None:
+        event = entry.event
         if isinstance(event, ExportSuccess):
-            self.exports.setdefault(event.bundle_id, []).append((recorded_entry.seq, event))
+            self.exports.setdefault(event.bundle_id, []).append((entry.seq, event))
         if isinstance(event, ExportSuccess | ExportHeartbeat):
             self.reached[event.bridge_id] = max(event.n, self.reached.get(event.bridge_id, 0))
 
-    def offline(self, recorded_entry: RecordedEntry) -> None:
-        if isinstance(recorded_entry.event, ImportSuccess):
-            self.imports[recorded_entry.event.bundle_id] = (
-                recorded_entry.seq,
-                recorded_entry.event,
+    def offline(self, entry: RecordedEntry) -> None:
+        if isinstance(entry.event, ImportSuccess):
+            self.imports[entry.event.bundle_id] = (
+                entry.seq,
+                entry.event,
             )
-        elif isinstance(recorded_entry.event, ImportBegin):
-            self.begun[recorded_entry.event.bundle_id] = recorded_entry.event
-        elif isinstance(recorded_entry.event, ImportExcluded):
-            self.exclusions[recorded_entry.event.bundle_id, recorded_entry.event.seq] = (
-                recorded_entry.seq
-            )
+        elif isinstance(entry.event, ImportBegin):
+            self.begun[entry.event.bundle_id] = entry.event
+        elif isinstance(entry.event, ImportExcluded):
+            self.exclusions[entry.event.bundle_id, entry.event.seq] = entry.seq
 
     def _add(self, import_: PlacedImport) -> None:
         event, receipt = import_.event, import_.receipt
@@ -152,7 +150,7 @@ class ProofEvidence:
             self.doubled.append(known)
 
     def _hub(self, hub_id: bytes) -> HubIdentity:
-        value = self.hubs.get(hub_id)
-        if value is None:
+        hub = self.hubs.get(hub_id)
+        if hub is None:
             raise Untrusted(f"hub {hub_id.hex()} is not in the trust store")
-        return value
+        return hub

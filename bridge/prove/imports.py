@@ -1,8 +1,8 @@
-"""K1's last link: what the zone's own recorder says of each import (AGB0 5.2).
+"""The last link of K1: the zone's own record of each import (AGB0 5.2).
 
-One event ``import.completed`` stands in ``record/infrastructure/imports`` for each imported bundle.
-It is written by an identity that writes nothing else, and read here as any other message: only
-what is opened and stands in the hub's log counts.
+For each imported bundle, ``record/infrastructure/imports`` has one event ``import.completed``. It
+is written by an identity that writes nothing else, and read here as any other message: it counts
+only if it can be opened and is in the hub's log.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ from veen.foreign import Foreign
 
 
 class Completed(NamedTuple):
-    """What an event says of the import of its bundle; ``placed`` is None where no event of the
-    bundle was new.
-    """
+    """The recorded import of a bundle; ``placed`` is None if no event of the bundle was new."""
 
     seq: int
     bundle_id: bytes
@@ -37,14 +35,14 @@ class Completed(NamedTuple):
     target: str
     placed: tuple[int, int] | None
 
-    def tells_of(self, hub_id: bytes, stream: str, seq: int, target: str, place: int) -> bool:
-        """Whether an event of the bundle, at its place here, is one that this speaks of."""
+    def covers(self, hub_id: bytes, stream: str, seq: int, target: str, place: int) -> bool:
+        """Whether this record covers an event of the bundle at its place here."""
         is_source = (self.hub_id, self.stream) == (hub_id, stream) and _has(self.source, seq)
         return is_source and self.target == target and _has(self.placed, place)
 
 
 class Completions(NamedTuple):
-    """By bundle_id; ``unread`` says why the stream could not be read."""
+    """Records by bundle_id; ``unread`` is why the stream could not be read."""
 
     by_bundle: Mapping[bytes, list[Completed]]
     unread: str | None = None
@@ -54,15 +52,15 @@ NONE_READ = Completions({}, f"{IMPORTS} was not read")
 
 
 def read_completions(settings: BridgeSettings, reader: Client) -> Completions:
-    """Every ``import.completed`` of this zone; a stream that the reader may not read is told."""
+    """Every ``import.completed`` of this zone, or why the reader may not read the stream."""
     author = author_of(settings.import_recorder) if settings.import_recorder else None
-    result: dict[bytes, list[Completed]] = defaultdict(list)
+    by_bundle: dict[bytes, list[Completed]] = defaultdict(list)
     try:
-        for item in if_there(_completed(reader, author)):
-            result[item.bundle_id].append(item)
+        for completed in if_there(_completed(reader, author)):
+            by_bundle[completed.bundle_id].append(completed)
     except HubRefused as error:
         return Completions({}, f"{IMPORTS} cannot be read by [reader]: {error}")
-    return Completions(dict(result))
+    return Completions(dict(by_bundle))
 
 
 def _completed(reader: Client, author: bytes | None) -> Iterator[Completed]:
@@ -70,7 +68,7 @@ def _completed(reader: Client, author: bytes | None) -> Iterator[Completed]:
     for pair in reader.read(IMPORTS):
         seq, client_id = pair.receipt.stream_seq, pair.msg.client_id
         try:
-            yield from _said(reader, pair)
+            yield from _completed_event(reader, pair)
         except (Malformed, Unopenable) as error:
             foreign.unread(seq, client_id, error)
             continue
@@ -78,23 +76,23 @@ def _completed(reader: Client, author: bytes | None) -> Iterator[Completed]:
     foreign.finish()
 
 
-def _said(reader: Client, pair: Pair) -> Iterator[Completed]:
+def _completed_event(reader: Client, pair: Pair) -> Iterator[Completed]:
     opened = reader.open_payload(pair.msg)
     event = read_event(opened.header.schema, opened.body, pair.msg.client_id)
     if event.event_type == COMPLETED:
         yield _parsed(pair.receipt.stream_seq, event.subject_id, event.value())
 
 
-def _parsed(seq: int, subject: str, said: Any) -> Completed:
+def _parsed(seq: int, subject: str, payload: Any) -> Completed:
     try:
         completed = Completed(
             seq,
-            bytes.fromhex(said["bundle_id"]),
-            bytes.fromhex(said["source_hub_id"]),
-            str(said["source_stream"]),
-            (int(said["source_from"]), int(said["source_to"])),
-            str(said["import_stream"]),
-            _span(said["import_from"], said["import_to"]),
+            bytes.fromhex(payload["bundle_id"]),
+            bytes.fromhex(payload["source_hub_id"]),
+            str(payload["source_stream"]),
+            (int(payload["source_from"]), int(payload["source_to"])),
+            str(payload["import_stream"]),
+            _span(payload["import_from"], payload["import_to"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise Malformed(f"{COMPLETED} without what it must say: {error!r}") from error

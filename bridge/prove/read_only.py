@@ -1,4 +1,6 @@
-"""AGB0 2.3 and 4.3: in Z1 no identity of the bridge writes, and none reads what is not exported."""
+"""The proof that in Z1 no identity of the bridge writes, or reads what is not exported (AGB0 2.3,
+4.3).
+"""
 
 from __future__ import annotations
 
@@ -20,16 +22,16 @@ _WILDCARDS: Final = frozenset("*?[")
 
 
 def prove_read_only(online: ZoneActors) -> BridgeClaim:
-    """Judged by the settings of hub and bridge in Z1, and by every capability its hub has taken."""
-    parts = (*_READING, ActorRole.AUDIT)
-    mine = [actor for actor in online.actors if actor.part in parts]
+    """Prove it from the settings of hub and bridge in Z1 and every capability its hub accepted."""
+    roles = (*_READING, ActorRole.AUDIT)
+    mine = [actor for actor in online.actors if actor.part in roles]
     witness = {
         "hub_id": online.hub_id.hex(),
         "exported": list(online.exported),
         "identities": [actor.document() for actor in mine],
     }
-    result = next(_counterexamples(online, mine), None)
-    return BridgeClaim(name=NAME, says=SAYS, witness=witness, counterexample=result)
+    counterexample = next(_counterexamples(online, mine), None)
+    return BridgeClaim(name=NAME, says=SAYS, witness=witness, counterexample=counterexample)
 
 
 def _counterexamples(online: ZoneActors, mine: list[Actor]) -> Iterator[str]:
@@ -41,13 +43,13 @@ def _counterexamples(online: ZoneActors, mine: list[Actor]) -> Iterator[str]:
         allowed = (ONLINE_LOG,) if actor.part is ActorRole.AUDIT else ()
         for pattern in actor.writes:
             if pattern not in allowed:
-                yield f"{actor.name} may write {pattern} in Z1; expected {_describe(allowed)}"
+                yield f"{actor.name} may write {pattern} in Z1; expected {_format_allowed(allowed)}"
         if actor.part in _READING:
             yield from _beyond(online, actor)
 
 
 def _beyond(online: ZoneActors, actor: Actor) -> Iterator[str]:
-    """A pattern is more than the streams it stands for today, except below export/."""
+    """Reads beyond what is exported. A pattern counts as such, except below export/."""
     exported = {*online.exported, ONLINE_LOG}
     for pattern in actor.reads:
         if pattern.startswith(_EXPORT) or pattern in exported - _wild(pattern):
@@ -62,5 +64,5 @@ def _wild(pattern: str) -> set[str]:
     return {pattern} if _WILDCARDS & set(pattern) else set()
 
 
-def _describe(allowed: tuple[str, ...]) -> str:
+def _format_allowed(allowed: tuple[str, ...]) -> str:
     return f"only {', '.join(allowed)}" if allowed else "nothing"

@@ -1,8 +1,6 @@
-"""The facts of one zone, from its hub, its import ledger and the carriers that lie in it.
+"""Collection of the facts of a zone, from its hub, its import ledger and its carriers (AGB0 4.7).
 
-What the ledger of a carrier tells: its entries, and that their bundles were exported.
-
-What carriers tell: their ledgers, and the checkpoints that they bring (AGB0 4.7).
+A carrier states its ledger, whose entries are exports, and the checkpoints that it brings.
 """
 
 from __future__ import annotations
@@ -52,29 +50,29 @@ from veen.client.transport import HubRefused
 from veen.errors import VeenError
 from veen.recorder_checkpoint import RecorderCheckpoint
 
+T = TypeVar("T")
+
 
 def of_ledger(ledger: CarrierLedger) -> Iterator[LedgerFact | Export]:
-    for item in ledger.tail:
-        yield from of_entry(ledger.bridge_id, item)
+    for entry in ledger.tail:
+        yield from of_entry(ledger.bridge_id, entry)
 
 
-def of_entry(
-    bridge_id: bytes, carrier_ledger_entry: CarrierLedgerEntry
-) -> Iterator[LedgerFact | Export]:
+def of_entry(bridge_id: bytes, entry: CarrierLedgerEntry) -> Iterator[LedgerFact | Export]:
     yield LedgerFact(
         bridge_id,
-        carrier_ledger_entry.n,
-        carrier_ledger_entry.prev,
-        carrier_ledger_entry.entry_hash(),
-        carrier_ledger_entry.bundle_id or b"",
+        entry.n,
+        entry.prev,
+        entry.entry_hash(),
+        entry.bundle_id or b"",
     )
-    if carrier_ledger_entry.bundle_id is not None:
+    if entry.bundle_id is not None:
         yield Export(
-            carrier_ledger_entry.hub_id,
-            carrier_ledger_entry.stream,
-            carrier_ledger_entry.from_seq,
-            carrier_ledger_entry.to_seq,
-            carrier_ledger_entry.bundle_id,
+            entry.hub_id,
+            entry.stream,
+            entry.from_seq,
+            entry.to_seq,
+            entry.bundle_id,
             "ledger",
         )
 
@@ -84,21 +82,21 @@ class BadLedgerFile(VeenError):
 
 
 class Carried:
-    """The facts of valid carriers, and C1 of each hub: the newest checkpoint that they brought, or
-    the one that is ``chosen`` by its id.
+    """Collects the facts of valid carriers, and C1 of each hub: the newest checkpoint that they
+    contain, or the checkpoint ``chosen`` by its id.
     """
 
-    def __init__(self, means: VerifyContext, chosen: Collection[bytes] = ()) -> None:
-        self._means = means
+    def __init__(self, context: VerifyContext, chosen: Collection[bytes] = ()) -> None:
+        self._context = context
         self._chosen = chosen
         self.facts: list[Fact] = []
         self.checkpoints: dict[bytes, RecorderCheckpoint] = {}
         self.refused: list[str] = []
 
     def add(self, places: Sequence[Path]) -> None:
-        """Check the carriers in directories; one that is refused tells nothing but its name."""
+        """Verify the carriers in directories; of a refused carrier only its name is collected."""
         for bags in carriers(places) if places else ():
-            report = check_carrier(bags, Level.VALID, self._means)
+            report = check_carrier(bags, Level.VALID, self._context)
             if report.refusal is not None or report.ledger is None:
                 self.refused.append(f"{carrier_name(bags[0].name)}: {report.refusal}")
             else:
@@ -106,10 +104,10 @@ class Carried:
 
     def _take(self, report: VerifyReport, ledger: CarrierLedger) -> None:
         self.facts += of_ledger(ledger)
-        heartbeat = report.heartbeat
+        checkpoint = report.heartbeat
         if report.bundle is not None:
             header = report.bundle.header
-            heartbeat = header.export_checkpoint
+            checkpoint = header.export_checkpoint
             self.facts.append(
                 Export(
                     header.source_hub_id,
@@ -121,17 +119,17 @@ class Carried:
                     report.bundle.root,
                 )
             )
-        if heartbeat is not None:
-            known = self.checkpoints.get(heartbeat.hub_id)
-            if known is None or self._weight(heartbeat) > self._weight(known):
-                self.checkpoints[heartbeat.hub_id] = heartbeat
+        if checkpoint is not None:
+            known = self.checkpoints.get(checkpoint.hub_id)
+            if known is None or self._weight(checkpoint) > self._weight(known):
+                self.checkpoints[checkpoint.hub_id] = checkpoint
 
     def _weight(self, checkpoint: RecorderCheckpoint) -> tuple[bool, int]:
         return checkpoint.checkpoint_id in self._chosen, checkpoint.created_at
 
 
 def archived(state: Path) -> list[Path]:
-    """Where the carriers lie that an importer has kept."""
+    """The bags of carriers in an importer's archive."""
     archive = state / "archive"
     if not archive.is_dir():
         return []
@@ -139,7 +137,7 @@ def archived(state: Path) -> list[Path]:
 
 
 def ledger_facts(ledger: Path) -> Iterator[Fact]:
-    """What an importer's ledger.db has kept of the carriers that it has seen; it is only read."""
+    """Facts about carriers from an importer's ledger.db, which is opened read-only."""
     try:
         db = sqlite3.connect(f"{ledger.absolute().as_uri()}?mode=ro", uri=True)
         try:
@@ -157,43 +155,40 @@ def ledger_facts(ledger: Path) -> Iterator[Fact]:
         yield Export(bytes(hub_id), stream, first, last, bytes(bundle_id), "bundle")
 
 
-T = TypeVar("T")
-
-
 class Listener(Protocol):
-    """Who hears of everything that is read, as it is read."""
+    """Receives everything that is read, as it is read."""
 
     def placed(self, import_: PlacedImport | ForeignFact) -> None: ...
 
-    def online(self, recorded_entry: RecordedEntry) -> None: ...
+    def online(self, entry: RecordedEntry) -> None: ...
 
-    def offline(self, recorded_entry: RecordedEntry) -> None: ...
+    def offline(self, entry: RecordedEntry) -> None: ...
 
 
 class NullCollector:
     def placed(self, import_: PlacedImport | ForeignFact) -> None:
         pass
 
-    def online(self, recorded_entry: RecordedEntry) -> None:
+    def online(self, entry: RecordedEntry) -> None:
         pass
 
-    def offline(self, recorded_entry: RecordedEntry) -> None:
+    def offline(self, entry: RecordedEntry) -> None:
         pass
 
 
-_NOBODY: Final = NullCollector()
+_NULL_COLLECTOR: Final = NullCollector()
 
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """``refused`` are carriers that told nothing, and why."""
+    """The facts of a zone; ``refused`` are carriers without facts, and why."""
 
     facts: ReconcileFacts
     refused: tuple[str, ...] = ()
 
 
 def checkpoint_fact(document: RecorderCheckpoint) -> CheckpointFact:
-    """Of a document that has been verified."""
+    """The fact of a verified checkpoint."""
     ends = [
         End(name, end.last_seq, end.mmr_root)
         for name, end in zip(document.names, document.ends, strict=True)
@@ -210,8 +205,8 @@ def checkpoint_fact(document: RecorderCheckpoint) -> CheckpointFact:
 def collect_online(
     settings: BridgeSettings, reader: Client, chosen: Collection[bytes] = ()
 ) -> Collected:
-    """What the exporting side can tell: nothing of what became of its bundles. C1 is the hub's
-    newest checkpoint, or the one that is ``chosen``.
+    """The facts of the exporting side, which does not know what became of its bundles. C1 is the
+    hub's newest checkpoint, or the ``chosen`` checkpoint.
     """
     session = reader.meet()
     picked = [
@@ -220,11 +215,11 @@ def collect_online(
         if checkpoint.checkpoint_id in chosen
     ]
     source = picked[-1] if picked else latest_recorder_checkpoint(session, None)
-    foreign = _Strangers()
+    foreign = _ForeignMessages()
     author = author_of(settings.audit)
     log = if_there(read_log(reader, ONLINE_LOG, author=author, left_out=foreign.add))
     sources = (checkpoint_fact(source),) if source else ()
-    facts = [*online_facts(log), *_routes(settings), *foreign.found]
+    facts = [*online_facts(log), *_routes(settings), *foreign.facts]
     return Collected(together(facts, sources, None))
 
 
@@ -233,10 +228,10 @@ def collect_offline(
     reader: Client,
     carried: Carried,
     media: Sequence[Path] = (),
-    listener: Listener = _NOBODY,
+    listener: Listener = _NULL_COLLECTOR,
 ) -> Collected:
-    """All that the importing side knows. C1 of a hub is the newest checkpoint that came from it
-    in a carrier; C2 is this hub's own, taken before anything is read.
+    """The facts of the importing side. C1 of a hub is its newest checkpoint in a carrier; C2 is
+    this hub's own checkpoint, taken before anything is read.
     """
     target = latest_recorder_checkpoint(reader.meet(), None)
     facts: list[Fact] = list(_routes(settings))
@@ -250,33 +245,33 @@ def collect_offline(
         placed = if_there(walk(reader, route.target, author_of(settings.bridge)))
         facts += _imports(route.source, heard(placed, listener.placed), listener)
     came = {fact.bundle_id for fact in facts if isinstance(fact, Export)}
-    foreign = _Strangers()
+    foreign = _ForeignMessages()
     entries = read_log(reader, OFFLINE_LOG, author=author_of(settings.audit), left_out=foreign.add)
     log = _of_routes(settings, came, if_there(entries))
     facts += offline_facts(heard(log, listener.offline))
-    facts += foreign.found
+    facts += foreign.facts
     sources = tuple(checkpoint_fact(checkpoint) for checkpoint in carried.checkpoints.values())
     reconcile_facts = together(facts, sources, checkpoint_fact(target) if target else None)
     return Collected(reconcile_facts, tuple(carried.refused))
 
 
-class _Strangers:
+class _ForeignMessages:
     """Messages of an audit log that are no entries of it."""
 
     def __init__(self) -> None:
-        self.found: list[ForeignFact] = []
+        self.facts: list[ForeignFact] = []
 
     def add(self, stream: str, seq: int, _error: VeenError) -> None:
-        self.found.append(ForeignFact(stream, seq))
+        self.facts.append(ForeignFact(stream, seq))
 
 
-def if_there(ts: Iterable[T]) -> Iterator[T]:
-    """A stream that the hub does not know is one that nothing was written to. If it hides one,
-    all that should be in it shows as missing.
+def if_there(items: Iterable[T]) -> Iterator[T]:
+    """The items, or none if the hub does not know the stream: nothing was written to it. If the hub
+    hides a stream, everything that should be in it is reported as missing.
     """
     begun = False
     try:
-        for item in ts:
+        for item in items:
             begun = True
             yield item
     except HubRefused as error:
@@ -287,18 +282,18 @@ def if_there(ts: Iterable[T]) -> Iterator[T]:
 def together(
     facts: Iterable[Fact], sources: tuple[CheckpointFact, ...], target: CheckpointFact | None
 ) -> ReconcileFacts:
-    result: dict[str, list[Any]] = defaultdict(list)
+    by_kind: dict[str, list[Any]] = defaultdict(list)
     for fact in facts:
-        result[kind_of(fact)].append(fact)
-    result["source"], result["target"] = list(sources), [target] if target else []
-    return facts_of(result)
+        by_kind[kind_of(fact)].append(fact)
+    by_kind["source"], by_kind["target"] = list(sources), [target] if target else []
+    return facts_of(by_kind)
 
 
 def with_more(
     facts: ReconcileFacts, more: ReconcileFacts, chosen: Collection[bytes] = ()
 ) -> ReconcileFacts:
-    """Facts from two places; a newer C1 of a hub takes the place of an older one, unless that is
-    the ``chosen`` one.
+    """Facts from two sources; a newer C1 of a hub replaces an older one, unless that is the
+    ``chosen`` checkpoint.
     """
     newest: dict[bytes, CheckpointFact] = {}
     for source in sorted(
@@ -323,22 +318,21 @@ def with_more(
 def _of_routes(
     settings: BridgeSettings, came: Collection[bytes], log: Iterable[RecordedEntry]
 ) -> Iterator[RecordedEntry]:
-    """Without what a bridge with other settings has entered: its streams are not read here.
+    """The log without entries of a bridge with other settings, whose streams are not read here.
 
-    A refused carrier of a stream that is in no settings lies here all the same: it is told if it
-    ``came`` to this importer or was refused for want of a route, and nothing more became of it.
+    A quarantined carrier of a stream without a route is included if it ``came`` to this importer or
+    was refused because it has no route, and no later entry is about it.
     """
     mine = {(route.hub_id, route.source) for route in settings.streams.routes}
     refused: dict[bytes, RecordedEntry] = {}
-    for recorded_entry in log:
+    for entry in log:
         hub_id, stream, bundle_id = (
-            getattr(recorded_entry.event, name, None)
-            for name in ("source_hub_id", "stream", "bundle_id")
+            getattr(entry.event, name, None) for name in ("source_hub_id", "stream", "bundle_id")
         )
         if hub_id is None or stream is None or (hub_id, stream) in mine:
-            yield recorded_entry
-        elif bundle_id is not None and is_refused(recorded_entry.event, came):
-            refused[bundle_id] = recorded_entry
+            yield entry
+        elif bundle_id is not None and is_refused(entry.event, came):
+            refused[bundle_id] = entry
         elif bundle_id is not None:
             refused.pop(bundle_id, None)
     yield from refused.values()
@@ -349,8 +343,8 @@ def _routes(settings: BridgeSettings) -> Iterator[RouteFact]:
         yield RouteFact(route.hub_id, route.source, route.target)
 
 
-def heard(ts: Iterable[T], hear: Callable[[T], None]) -> Iterator[T]:
-    for item in ts:
+def heard(items: Iterable[T], hear: Callable[[T], None]) -> Iterator[T]:
+    for item in items:
         hear(item)
         yield item
 
@@ -360,6 +354,6 @@ def _imports(
 ) -> Iterator[Fact]:
     if source != ONLINE_LOG:
         return import_facts(placed)
-    # The log tells both: that its own events are here, and what was exported.
+    # The log is both an imported stream and the record of what was exported.
     held = list(placed)
     return chain(import_facts(held), online_facts(heard(carried_log(held), listener.online)))

@@ -1,7 +1,4 @@
-"""What the two audit logs of a bridge tell (AGB0 4.6).
-
-What the import streams hold, event by event, as their readers may count it (AGB0 4.5).
-"""
+"""Facts from the logs of a bridge: the two audit logs, and the import streams (AGB0 4.5, 4.6)."""
 
 from __future__ import annotations
 
@@ -45,21 +42,21 @@ from veen.foreign import Foreign
 from veen.receipt import Receipt
 
 UNMAPPED: Final = "UNMAPPED"
-"""The code of a bundle whose stream is in no settings."""
+"""The code of a bundle whose stream has no route."""
 _CLAIMED_AT: Final = 0
-"""Before every entry of a log: whatever is known of a bundle itself outweighs what a carrier that
-was refused claims to have held of it."""
+"""Before every entry of a log: anything known of a bundle itself outweighs the claims of a refused
+carrier."""
 _STATES: Final[dict[type[AuditEvent], BundleState]] = {
     ImportBegin: BundleState.PARTIAL,
     ImportSuccess: BundleState.IMPORTED,
     ImportWaiting: BundleState.WAITING,
 }
-"""What an entry leaves a bundle in. A begin without a success after it was cut short."""
+"""The state of a bundle after an entry. A begin without a later success was interrupted."""
 
 
 def online_facts(log: Iterable[RecordedEntry]) -> Iterator[Fact]:
-    """Of the exporting side. What was begun counts as exported once it is on a medium; the ledger
-    is told from its first entry on, as far as the log goes without a hole.
+    """Facts of the exporting side's audit log. A begun export counts once it is on a medium; the
+    ledger is followed from its first entry up to the first gap.
     """
     ledgers: dict[bytes, CarrierLedgerEntry | None] = {}
     for _, _, event in log:
@@ -83,7 +80,7 @@ def online_facts(log: Iterable[RecordedEntry]) -> Iterator[Fact]:
 
 
 def offline_facts(log: Iterable[RecordedEntry]) -> Iterator[Fact]:
-    """Of the importing side; the place in the log says what came last."""
+    """Facts of the importing side's audit log; the sequence number says what came last."""
     for seq, _, event in log:
         if isinstance(event, Equivocation):
             yield ForkFact(event.source_hub_id, event.stream, event.seq)
@@ -96,7 +93,7 @@ def offline_facts(log: Iterable[RecordedEntry]) -> Iterator[Fact]:
 
 
 def is_refused(event: AuditEvent, came: Collection[bytes]) -> bool:
-    """Whether a carrier was put into quarantine that ``came`` here, or that no route is for."""
+    """Whether a carrier was quarantined that ``came`` here, or that has no route."""
     if not isinstance(event, ImportQuarantined):
         return False
     return event.code == UNMAPPED or event.bundle_id in came
@@ -109,7 +106,7 @@ def _standing(seq: int, event: AuditEvent) -> Iterator[BundleFact]:
     elif isinstance(event, BundleReleased) and event.bundle_id is not None:
         yield BundleFact(event.bundle_id, seq, BundleState.WAITING)
     elif isinstance(event, ImportBlocked):
-        # What people or a scan have refused does not wait: it is in quarantine.
+        # A bundle that people rejected, or the scan refused, does not wait: it is in quarantine.
         state = BundleState.QUARANTINED if event.is_excluded else BundleState.WAITING
         yield BundleFact(event.bundle_id, seq, state, *_place(event))
     elif isinstance(event, ImportBegin | ImportSuccess | ImportWaiting):
@@ -123,7 +120,7 @@ def _place(
 
 
 def _known_place(event: ImportQuarantined) -> tuple[bytes, str, int, int]:
-    """What a refused bundle claims to hold, if it could be read so far."""
+    """The range that a refused bundle claims to hold, if it could be read."""
     if event.source_hub_id and event.stream and event.from_seq and event.to_seq:
         return event.source_hub_id, event.stream, event.from_seq, event.to_seq
     return b"", "", 0, 0
@@ -145,7 +142,7 @@ def _entry(event: ExportBegin, last: CarrierLedgerEntry | None) -> CarrierLedger
 
 @dataclass(frozen=True, slots=True)
 class PlacedImport:
-    """An imported event and its place; ``is_seen`` once its bundle is there to its last event."""
+    """An imported event and its place; ``is_seen`` if the last event of its bundle is there."""
 
     target: str
     seq: int
@@ -163,10 +160,10 @@ class PlacedImport:
 def walk(
     reader: Client, target: str, author: bytes | None = None
 ) -> Iterator[PlacedImport | ForeignFact]:
-    """All of one import stream, each message verified to stand in the hub's log.
+    """All messages of an import stream, each verified to be in the hub's log.
 
-    A message that cannot be opened or is no imported event is a Stranger. One of ``author``, or of
-    another client that imports here, must open: what it says must not be guessed, so that ends it.
+    A message that cannot be opened or is no imported event is a ForeignFact. A message of
+    ``author``, or of another client that imports here, must be readable, else Untrusted is raised.
     """
     pending: Visibility[PlacedImport] = Visibility()
     foreign = Foreign(partial(_unopened, target), author)
@@ -187,42 +184,44 @@ def walk(
             event, PlacedImport(target, seq, event, event.receipt(), is_seen=True)
         )
     foreign.finish()
-    for item in pending.held_back():
-        yield PlacedImport(item.target, item.seq, item.event, item.receipt, is_seen=False)
+    for held_back in pending.held_back():
+        yield PlacedImport(
+            held_back.target, held_back.seq, held_back.event, held_back.receipt, is_seen=False
+        )
 
 
 def import_facts(placed: Iterable[PlacedImport | ForeignFact]) -> Iterator[Import | ForeignFact]:
-    """Runs of events that follow each other in both streams; times are those of their ends."""
+    """Runs of events that are consecutive in both streams, with the times of their ends."""
     run: Import | None = None
-    for item in placed:
-        if isinstance(item, ForeignFact):
-            yield item
+    for import_ in placed:
+        if isinstance(import_, ForeignFact):
+            yield import_
             continue
-        if run is not None and _follows(run, item):
+        if run is not None and _follows(run, import_):
             run = run._replace(
-                last=item.receipt.stream_seq,
-                time_last=item.receipt.hub_ts,
-                root=item.receipt.mmr_root,
+                last=import_.receipt.stream_seq,
+                time_last=import_.receipt.hub_ts,
+                root=import_.receipt.mmr_root,
             )
             continue
         if run is not None:
             yield run
-        run = _run(item)
+        run = _run(import_)
     if run is not None:
         yield run
 
 
 def carried_log(placed: Iterable[PlacedImport | ForeignFact]) -> Iterator[RecordedEntry]:
-    """The exporting side's audit log, from the import stream it came in; what was kept out of it
-    or cannot be read is passed over, and shows as events of that stream.
+    """The exporting side's audit log, from its import stream. Events that are excluded or cannot be
+    read are skipped, and are still facts of that stream.
     """
-    for item in placed:
-        if isinstance(item, PlacedImport) and item.held is ImportedFact.IMPORTED:
+    for import_ in placed:
+        if isinstance(import_, PlacedImport) and import_.held is ImportedFact.IMPORTED:
             try:
-                event = parse(item.event.origin_event())
+                event = parse(import_.event.origin_event())
             except (NotAnEvent, Malformed):
                 continue
-            yield RecordedEntry(item.receipt.stream_seq, item.receipt.hub_ts, event)
+            yield RecordedEntry(import_.receipt.stream_seq, import_.receipt.hub_ts, event)
 
 
 def _unopened(target: str, seq: int, error: VeenError) -> VeenError:
@@ -252,6 +251,6 @@ def _run(import_: PlacedImport) -> Import:
 
 def _follows(run: Import, import_: PlacedImport) -> bool:
     mine = (run.hub_id, run.stream, run.last + 1, run.bundle_id, run.held, run.target)
-    due = import_.event.source_hub_id, import_.event.origin_stream, import_.receipt.stream_seq
+    theirs = import_.event.source_hub_id, import_.event.origin_stream, import_.receipt.stream_seq
     ahead = import_.seq - import_.receipt.stream_seq == run.target_first - run.first
-    return ahead and mine == (*due, import_.event.bundle_id, import_.held, import_.target)
+    return ahead and mine == (*theirs, import_.event.bundle_id, import_.held, import_.target)

@@ -1,11 +1,8 @@
-"""What is known of a bridge, wherever it was learned: the facts of a reconciliation (AGB0 4.7).
+"""The facts of a reconciliation, wherever they were learned, and their encoding (AGB0 4.7).
 
-Facts are sorted and told apart by what they say alone, so that the same facts, in any order and
-however often they were collected, lead to the same report.
-
-Facts as lines of JSON, so that they can be carried, kept and read beside each other.
-
-Each line is an array: the kind of the fact, then its fields in order; bytes are in hex.
+Facts are ordered and compared by their content alone, so that the same facts, in any order and
+however often they were collected, give the same report. In a file each is a line of JSON: an array
+of the kind of the fact and its fields in order, with bytes in hex.
 """
 
 from __future__ import annotations
@@ -23,17 +20,17 @@ from veen.wire import canonical_json
 
 
 class ImportedFact(Enum):
-    """What stands in an import stream for an event."""
+    """The form in which an event is in an import stream."""
 
     IMPORTED = "imported"
     EXCLUDED = "excluded"
     """A placeholder, by the zone's policy."""
     UNSEEN = "unseen"
-    """Written, but the last event of its bundle is not, so no reader counts it."""
+    """Written, but the last event of its bundle is not, so that readers ignore it."""
 
 
 class BundleState(Enum):
-    """What the importing side last said of a bundle."""
+    """The last state of a bundle at the importing side."""
 
     IMPORTED = "imported"
     PARTIAL = "partial"
@@ -42,9 +39,9 @@ class BundleState(Enum):
 
 
 class Export(NamedTuple):
-    """A bundle that was exported; ``root`` is that of the stream at ``last``, where it is told.
+    """An exported bundle; ``root`` is that of the stream at ``last``, if it is known.
 
-    ``told_by`` is ``bundle``, ``audit`` or ``ledger``.
+    ``described_by`` is ``bundle``, ``audit`` or ``ledger``.
     """
 
     hub_id: bytes
@@ -57,10 +54,10 @@ class Export(NamedTuple):
 
 
 class Import(NamedTuple):
-    """Events that stand one after another in an import stream, as they did at their origin.
+    """Events that are consecutive in an import stream and at their origin.
 
-    Times are the origin hub's, of the first and the last. ``root`` is that of the origin's stream
-    at ``last``, by the last receipt, or empty.
+    Times are hub times at the origin, of the first and the last event. ``root`` is that of the
+    source stream at ``last``, from the last receipt, or empty.
     """
 
     hub_id: bytes
@@ -77,10 +74,10 @@ class Import(NamedTuple):
 
 
 class BundleFact(NamedTuple):
-    """A state of a bundle; the one with the greatest ``at`` holds, but for a success, which stays.
+    """A state of a bundle; the greatest ``at`` counts, except that a success is final.
 
     A bundle that was refused before it could be read has only its claimed id, and ``first`` is 0.
-    ``at`` is 0 for what a carrier that was refused claims to hold: any other word outweighs it.
+    ``at`` is 0 for the claims of a refused carrier, which any other fact outweighs.
     """
 
     bundle_id: bytes
@@ -93,7 +90,7 @@ class BundleFact(NamedTuple):
 
 
 class Repeat(NamedTuple):
-    """A bundle that was presented again and not imported again; ``at`` tells repeats apart."""
+    """A bundle that was presented again and not imported again; ``at`` distinguishes repeats."""
 
     bundle_id: bytes
     at: int
@@ -110,7 +107,7 @@ class LedgerFact(NamedTuple):
 
 
 class ForkFact(NamedTuple):
-    """The audit of a fork: the hub signed two histories of the stream."""
+    """An audited fork: the hub signed two histories of the stream."""
 
     hub_id: bytes
     stream: str
@@ -125,7 +122,7 @@ class ForeignFact(NamedTuple):
 
 
 class RouteFact(NamedTuple):
-    """A stream that should cross, by the settings."""
+    """A route of the settings."""
 
     hub_id: bytes
     stream: str
@@ -133,7 +130,7 @@ class RouteFact(NamedTuple):
 
 
 class End(NamedTuple):
-    """How far a stream goes by a checkpoint."""
+    """The end of a stream according to a checkpoint."""
 
     stream: str
     last: int
@@ -184,12 +181,12 @@ _FIELDS: Final = {name: tuple(get_type_hints(kind).values()) for name, kind in _
 
 
 def fact_lines(facts: ReconcileFacts) -> Iterator[bytes]:
-    for result in (
+    for facts_of_kind in (
         facts.exports, facts.imports, facts.standings, facts.repeats, facts.entries, facts.forks,
         facts.routes, facts.strangers,
     ):  # fmt: skip
-        for item in result:
-            yield fact_line(item)
+        for fact in facts_of_kind:
+            yield fact_line(fact)
     for source in facts.sources:
         yield _checkpoint_line(_SOURCE, source)
     if facts.target is not None:
@@ -204,37 +201,37 @@ def kind_of(fact: Fact) -> str:
     return _NAMES[type(fact)]
 
 
-def read_facts(raw: Iterable[str | bytes], chosen: Collection[bytes] = ()) -> ReconcileFacts:
-    """The facts that lines tell, or Malformed at the first that tells none; where they bring more
-    than one checkpoint of a hub, C1 is the one that is ``chosen`` by its id.
+def read_facts(lines: Iterable[str | bytes], chosen: Collection[bytes] = ()) -> ReconcileFacts:
+    """Decode lines, or raise Malformed at the first that is no fact. If they contain several
+    checkpoints of a hub, C1 is the checkpoint ``chosen`` by its id.
     """
-    result: dict[str, list[Any]] = {name: [] for name in (*_KINDS, _SOURCE, _TARGET)}
-    for number, item in enumerate(raw, 1):
+    by_kind: dict[str, list[Any]] = {name: [] for name in (*_KINDS, _SOURCE, _TARGET)}
+    for number, line in enumerate(lines, 1):
         try:
-            kind, fact = parse(item)
+            kind, fact = parse(line)
         except Malformed as error:
             raise Malformed(f"line {number}: {error}") from error
-        result[kind].append(fact)
+        by_kind[kind].append(fact)
     if chosen:
-        result[_SOURCE] = _chosen(result[_SOURCE], chosen)
-    return facts_of(result)
+        by_kind[_SOURCE] = _chosen(by_kind[_SOURCE], chosen)
+    return facts_of(by_kind)
 
 
-def facts_of(document: dict[str, list[Any]]) -> ReconcileFacts:
-    """Facts by their kinds put together; a hub has one C1, and there is one C2."""
-    sources = sorted(set(document[_SOURCE]))
-    targets = sorted(set(document[_TARGET]))
+def facts_of(by_kind: dict[str, list[Any]]) -> ReconcileFacts:
+    """Facts from lists by kind; a hub has one C1, and there is one C2."""
+    sources = sorted(set(by_kind[_SOURCE]))
+    targets = sorted(set(by_kind[_TARGET]))
     if len({source.hub_id for source in sources}) < len(sources) or len(targets) > 1:
         raise Malformed("two checkpoints of one hub; take the one to reconcile by")
     return ReconcileFacts(
-        exports=document["export"],
-        imports=document["import"],
-        standings=document["standing"],
-        repeats=document["repeat"],
-        entries=document["entry"],
-        forks=document["fork"],
-        routes=document["route"],
-        strangers=document["stranger"],
+        exports=by_kind["export"],
+        imports=by_kind["import"],
+        standings=by_kind["standing"],
+        repeats=by_kind["repeat"],
+        entries=by_kind["entry"],
+        forks=by_kind["fork"],
+        routes=by_kind["route"],
+        strangers=by_kind["stranger"],
         sources=tuple(sources),
         target=targets[0] if targets else None,
     )
@@ -242,15 +239,15 @@ def facts_of(document: dict[str, list[Any]]) -> ReconcileFacts:
 
 def _chosen(sources: list[CheckpointFact], chosen: Collection[bytes]) -> list[CheckpointFact]:
     picked = [source for source in sources if source.checkpoint_id in chosen]
-    absent = sorted(set(chosen) - {item.checkpoint_id for item in picked})
+    absent = sorted(set(chosen) - {source.checkpoint_id for source in picked})
     if absent:
         raise Malformed(f"no fact tells of checkpoint {absent[0].hex()}")
-    settled = {item.hub_id for item in picked}
+    settled = {source.hub_id for source in picked}
     return [*picked, *(source for source in sources if source.hub_id not in settled)]
 
 
 def parse(raw: str | bytes) -> tuple[str, Any]:
-    """The kind of a line, and the fact it tells."""
+    """The kind of a line, and its fact."""
     try:
         kind, *values = json.loads(raw)
         if kind in (_SOURCE, _TARGET):
@@ -264,7 +261,7 @@ def parse(raw: str | bytes) -> tuple[str, Any]:
 
 
 def read_fact_files(paths: Iterable[Path]) -> ReconcileFacts:
-    return read_facts(file_line for path in paths for file_line in _file_lines(path))
+    return read_facts(line for path in paths for line in _file_lines(path))
 
 
 def _file_lines(path: Path) -> Iterator[bytes]:
@@ -290,7 +287,7 @@ def _value(value: Any, hint: Any) -> Any:
 
 @lru_cache(maxsize=1 << 14)
 def _bytes(value: str) -> bytes:
-    """The same few names stand in most lines."""
+    """Cached, since most lines have the same few ids."""
     return bytes.fromhex(value)
 
 

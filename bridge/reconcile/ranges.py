@@ -1,9 +1,7 @@
-"""Sets of sequence numbers as disjoint ranges, and the algebra of them; nothing here is a guess.
+"""Sets of sequence numbers as disjoint ranges, and runs of imported events joined into longer ones.
 
-Runs of imported events joined into longer ones, in whatever portions they come.
-
-Joining is the same in any order and over any split of the facts, so that parts of it can be done
-beside each other and the rest at the end.
+Joining is associative and commutative, so that batches of facts can be joined in parallel and in
+any order.
 """
 
 from __future__ import annotations
@@ -18,9 +16,10 @@ from veen.errors import Malformed
 
 
 class FactRun(NamedTuple):
-    """Consecutive events of one bundle; ``is_settled`` when C2 covers their place (K2).
+    """Consecutive events of one bundle; ``is_settled`` if C2 covers their place (K2).
 
-    ``place`` names the copy: the import stream, and how far its numbers are ahead of the origin's.
+    ``place`` identifies the copy: the import stream, and the offset of its sequence numbers from
+    those of the origin.
     """
 
     hub_id: bytes
@@ -39,25 +38,28 @@ class FactRun(NamedTuple):
 
 
 def runs_of(imports: Iterable[Import], settled_to: dict[str, int] | None) -> list[FactRun]:
-    """``settled_to`` is where C2 ends each import stream; without it everything is settled."""
+    """Runs of imports; ``settled_to`` is the end of each import stream in C2.
+
+    Without C2 everything is settled.
+    """
     return join_runs(run for import_ in imports for run in _split(import_, settled_to))
 
 
 def join_runs(runs: Iterable[FactRun]) -> list[FactRun]:
-    """The fewest runs that say the same, in order."""
-    made: list[FactRun] = []
+    """The smallest equivalent list of runs, in order."""
+    joined: list[FactRun] = []
     for run in sorted(runs, key=lambda item: (item.key, item.first, item.last, item.time_last)):
-        last = made[-1] if made else None
+        last = joined[-1] if joined else None
         if last is None or last.key != run.key or run.first > last.last + 1:
-            made.append(run)
+            joined.append(run)
         elif (run.last, run.time_last) > (last.last, last.time_last):
-            made[-1] = last._replace(last=run.last, time_last=run.time_last)
-    return made
+            joined[-1] = last._replace(last=run.last, time_last=run.time_last)
+    return joined
 
 
 def _split(import_: Import, settled_to: dict[str, int] | None) -> Iterator[FactRun]:
-    """The part that C2 covers, and the rest. Of a run that is cut only its first time is known:
-    no later than the true one, so nothing is called closed that is not.
+    """The part that C2 covers, and the rest. Of a run that is cut only the time of its first event
+    is known, which is no later than the true time, so that nothing is wrongly reported as closed.
     """
     ahead = import_.target_first - import_.first
     cut = import_.last if settled_to is None else settled_to.get(import_.target, 0) - ahead
@@ -81,14 +83,17 @@ def _split(import_: Import, settled_to: dict[str, int] | None) -> Iterator[FactR
 
 
 class EventRange(NamedTuple):
-    """Both ends included."""
+    """A range of sequence numbers, both ends included."""
 
     first: int
     last: int
 
 
 class Ranges:
-    """Sorted, disjoint and never adjacent: one set has one form, so equal sets compare equal."""
+    """A set of sequence numbers as ranges, sorted, disjoint and not adjacent.
+
+    The form is canonical, so that equal sets compare equal.
+    """
 
     __slots__ = ("_spans",)
 
@@ -97,15 +102,15 @@ class Ranges:
 
     @classmethod
     def _of(cls, ordered: Iterable[tuple[int, int]]) -> Ranges:
-        made = cls()
-        made._spans = tuple(_joined(ordered))
-        return made
+        ranges = cls()
+        ranges._spans = tuple(_joined(ordered))
+        return ranges
 
     def __iter__(self) -> Iterator[EventRange]:
         return iter(self._spans)
 
     def __len__(self) -> int:
-        """How many ranges; ``count`` is how many numbers."""
+        """The number of ranges; ``count`` is the number of sequence numbers."""
         return len(self._spans)
 
     def __bool__(self) -> bool:
@@ -135,28 +140,28 @@ class Ranges:
 
     @property
     def end(self) -> int:
-        """The greatest number; 0 for none."""
+        """The greatest sequence number; 0 if empty."""
         return self._spans[-1].last if self._spans else 0
 
     def within(self, first: int, last: int) -> Ranges:
-        """What lies from ``first`` to ``last``; the rest is not looked at."""
+        """The part from ``first`` to ``last``, in logarithmic time."""
         start = bisect_left(self._spans, first, key=lambda item: item.last)
         end = bisect_left(self._spans, last + 1, lo=start, key=lambda item: item.first)
         return Ranges._of(_common(self._spans[start:end], (EventRange(first, last),)))
 
     def prefix(self) -> int:
-        """The greatest k for which every number from 1 to k is there; 0 where 1 is not."""
+        """The greatest k such that every number from 1 to k is in the set; 0 if 1 is not."""
         return self._spans[0].last if self._spans and self._spans[0].first == 1 else 0
 
 
 def repeated(spans: Iterable[tuple[int, int]]) -> Ranges:
-    """The numbers that lie in two of the spans or more."""
-    reached, result = 0, []
+    """The numbers in two or more of the spans."""
+    reached, overlaps = 0, []
     for first, last in sorted(spans):
         if first <= reached:
-            result.append((first, min(last, reached)))
+            overlaps.append((first, min(last, reached)))
         reached = max(reached, last)
-    return Ranges(result)
+    return Ranges(overlaps)
 
 
 def _joined(ordered: Iterable[tuple[int, int]]) -> Iterator[EventRange]:
@@ -178,11 +183,11 @@ def _joined(ordered: Iterable[tuple[int, int]]) -> Iterator[EventRange]:
 def _common(left: tuple[EventRange, ...], right: tuple[EventRange, ...]) -> Iterator[EventRange]:
     here = there = 0
     while here < len(left) and there < len(right):
-        item, other = left[here], right[there]
-        first, last = max(item.first, other.first), min(item.last, other.last)
+        range_, other = left[here], right[there]
+        first, last = max(range_.first, other.first), min(range_.last, other.last)
         if first <= last:
             yield EventRange(first, last)
-        if item.last < other.last:
+        if range_.last < other.last:
             here += 1
         else:
             there += 1
@@ -194,7 +199,7 @@ def _without(left: tuple[EventRange, ...], right: tuple[EventRange, ...]) -> Ite
         first = range_.first
         while there < len(right) and right[there].last < first:
             there += 1
-        # The last range to cut this one may cut the next one too.
+        # The last range that cuts this range may also cut the next.
         at = there
         while at < len(right) and right[at].first <= range_.last:
             if first < right[at].first:

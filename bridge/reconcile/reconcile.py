@@ -1,9 +1,7 @@
 """Reconciliation: what was exported against what was imported, from facts alone (AGB0 4.7).
 
-It is made of parts that do not need each other, one for each stream and each ledger, so that they
-can be done beside each other.
-
-Reconciliation of facts that are too many to hold: portion by portion, each boiled down first.
+It consists of independent parts, one for each stream and each ledger, which can run in parallel.
+Facts that do not fit into memory are reduced batch by batch first.
 """
 
 from __future__ import annotations
@@ -40,6 +38,13 @@ from bridge.reconcile.report import (
     root_claims,
 )
 
+CHECKPOINTS: Final = ('["source"', '["target"')
+_KINDS: Final = (
+    "export", "import", "standing", "entry", "repeat", "fork", "route", "stranger", "source",
+    "target",
+)  # fmt: skip
+_LINES: Final = 1 << 15
+
 
 class StreamKey(NamedTuple):
     hub_id: bytes
@@ -47,7 +52,7 @@ class StreamKey(NamedTuple):
 
 
 class Newest(NamedTuple):
-    """The newest standing of each bundle, and the bundles of which nobody knows what they hold."""
+    """The newest standing of each bundle, and the bundles whose range is unknown."""
 
     standings: list[BundleFact]
     unplaced: tuple[bytes, ...]
@@ -62,7 +67,7 @@ def reconcile(facts: ReconcileFacts) -> ReconcileReport:
 def reconcile_runs(
     facts: ReconcileFacts, runs: Iterable[FactRun], claims: Iterable[RootClaim]
 ) -> ReconcileReport:
-    """Of facts whose imports have been joined into runs, and their roots set apart."""
+    """Reconcile facts whose imports are already joined into runs, with their roots as claims."""
     exports = list(facts.exports)
     newest = newest_standings(facts.standings, exports)
     of_sources = root_claims((), (), facts.sources)
@@ -102,8 +107,8 @@ def settled_to(target: CheckpointFact | None) -> dict[str, int] | None:
 
 
 def newest_standings(standings: Iterable[BundleFact], exports: Iterable[Export]) -> Newest:
-    """The last word on each bundle; a success is one, whatever became of other copies later. Where
-    it does not say what the bundle holds, another standing or whoever exported it does.
+    """The newest standing of each bundle; a success is final, whatever happened to other copies
+    later. If it does not contain the range of the bundle, another standing or export does.
     """
     last: dict[bytes, BundleFact] = {}
     placed: dict[bytes, BundleFact] = {}
@@ -111,20 +116,20 @@ def newest_standings(standings: Iterable[BundleFact], exports: Iterable[Export])
         last[standing.bundle_id] = standing
         if standing.first:
             placed[standing.bundle_id] = standing
-    bare = {item.bundle_id for item in last.values() if not item.first} - placed.keys()
+    bare = {standing.bundle_id for standing in last.values() if not standing.first} - placed.keys()
     known = {export.bundle_id: export for export in sorted(exports) if export.bundle_id in bare}
-    result, unplaced = [], []
-    for bundle_id, item in last.items():
+    newest, unplaced = [], []
+    for bundle_id, standing in last.items():
         where = placed.get(bundle_id) or known.get(bundle_id)
         if where is None:
             unplaced.append(bundle_id)
             continue
-        result.append(
-            item._replace(
+        newest.append(
+            standing._replace(
                 hub_id=where.hub_id, stream=where.stream, first=where.first, last=where.last
             )
         )
-    return Newest(result, tuple(sorted(unplaced)))
+    return Newest(newest, tuple(sorted(unplaced)))
 
 
 def _by_weight(fact: BundleFact) -> tuple[object, ...]:
@@ -138,7 +143,7 @@ def stream_facts(
     forks: Iterable[ForkFact],
     facts: ReconcileFacts,
 ) -> list[StreamFacts]:
-    """The facts of each stream that anything but a checkpoint tells of."""
+    """The facts of each stream that any fact except a checkpoint is about."""
     by_export = _by_stream(exports)
     by_run = _by_stream(runs)
     by_standing = _by_stream(standings)
@@ -162,7 +167,7 @@ def stream_facts(
 
 
 def target_of(route: RouteFact | None, runs: Iterable[FactRun]) -> str:
-    """Where a stream goes by the settings, else where it went; empty when neither is known."""
+    """The target of a stream by the settings, else by its imports; empty if neither is known."""
     return route.target if route else min((run.place[0] for run in runs), default="")
 
 
@@ -170,31 +175,23 @@ def ledgers(entries: Iterable[LedgerFact]) -> list[LedgerReport]:
     by_bridge: dict[bytes, list[LedgerFact]] = defaultdict(list)
     for entry in entries:
         by_bridge[entry.bridge_id].append(entry)
-    return [reconcile_ledger(*item) for item in by_bridge.items()]
+    return [reconcile_ledger(*bridge_entries) for bridge_entries in by_bridge.items()]
 
 
-def _by_stream(value: Iterable[Export | FactRun | BundleFact | ForkFact]) -> dict[StreamKey, list]:  # type: ignore[type-arg]
-    split: dict[StreamKey, list] = defaultdict(list)  # type: ignore[type-arg]
-    for item in value:
-        split[StreamKey(item.hub_id, item.stream)].append(item)
-    return split
-
-
-CHECKPOINTS: Final = ('["source"', '["target"')
-_KINDS: Final = (
-    "export", "import", "standing", "entry", "repeat", "fork", "route", "stranger", "source",
-    "target",
-)  # fmt: skip
-_LINES: Final = 1 << 15
+def _by_stream(facts: Iterable[Export | FactRun | BundleFact | ForkFact]) -> dict[StreamKey, list]:  # type: ignore[type-arg]
+    by_stream: dict[StreamKey, list] = defaultdict(list)  # type: ignore[type-arg]
+    for fact in facts:
+        by_stream[StreamKey(fact.hub_id, fact.stream)].append(fact)
+    return by_stream
 
 
 def distilled(lines: Iterable[str], settled: dict[str, int] | None) -> Iterator[tuple[str, Any]]:
-    """What a portion of the facts comes down to, by kind; runs are joined as far as they go."""
+    """Reduce a batch of facts, by kind; runs are joined as far as possible."""
     facts = read_facts(line for line in lines if not line.startswith(CHECKPOINTS))
     exports, imports = list(facts.exports), list(facts.imports)
     yield from (("run", run) for run in runs_of(imports, settled))
-    yield from (("claim", root_claim) for root_claim in set(root_claims(exports, imports, ())))
-    for kind, result in (
+    yield from (("claim", claim) for claim in set(root_claims(exports, imports, ())))
+    for kind, facts_of_kind in (
         ("export", exports),
         ("standing", facts.standings),
         ("entry", facts.entries),
@@ -203,23 +200,23 @@ def distilled(lines: Iterable[str], settled: dict[str, int] | None) -> Iterator[
         ("route", facts.routes),
         ("stranger", facts.strangers),
     ):
-        yield from ((kind, item) for item in set(result))
+        yield from ((kind, fact) for fact in set(facts_of_kind))
 
 
 def reconcile_files(paths: Sequence[Path]) -> ReconcileReport:
-    """The report of files of facts, in memory that grows with the bundles and not the events."""
+    """The report of files of facts, in memory proportional to the bundles and not to the events."""
     heads = read_facts(line for line in _lines(paths) if line.startswith(CHECKPOINTS))
     settled = settled_to(heads.target)
-    result: dict[str, list[Any]] = {name: [] for name in (*_KINDS, "claim")}
+    by_kind: dict[str, list[Any]] = {name: [] for name in (*_KINDS, "claim")}
     runs: list[FactRun] = []
     lines = _lines(paths)
     while batch := list(islice(lines, _LINES)):
         new: list[FactRun] = []
-        for kind, item in distilled(batch, settled):
-            (new if kind == "run" else result[kind]).append(item)
+        for kind, fact in distilled(batch, settled):
+            (new if kind == "run" else by_kind[kind]).append(fact)
         runs = join_runs([*runs, *new])
-    claims = result.pop("claim")
-    facts = with_checkpoints(facts_of(result), heads)
+    claims = by_kind.pop("claim")
+    facts = with_checkpoints(facts_of(by_kind), heads)
     return reconcile_runs(facts, runs, claims)
 
 

@@ -1,11 +1,7 @@
-"""The gap files of a report: what to ask each exporting hub for again (AGB0 4.7).
+"""Output of a reconciliation: report, picture, summary for people, and gap files (AGB0 4.7).
 
-A report as a picture: one lane a stream, its events from left to right in the colour of their
-class. No script, no link, and no larger for a longer history.
-
-What a reconciliation leaves behind: the report, its picture, and what to carry back.
-
-A report in a few lines for people: what is whole, what is not, and what to do.
+The picture is an SVG with a row for each stream, whose events run from left to right in the colour
+of their class. It has neither scripts nor links, and its size does not depend on the history.
 """
 
 from __future__ import annotations
@@ -32,28 +28,13 @@ from bridge.stream_map import OFFLINE_LOG, ONLINE_LOG
 from veen.crypto import SigningKey
 from veen.system import durable
 
-
-def gap_files(
-    report: ReconcileReport, classes: Collection[Class] = (Class.MISSING,)
-) -> list[GapFile]:
-    """One for each hub that something is missing of."""
-    result: dict[bytes, list[ExportGap]] = defaultdict(list)
-    for stream in report.streams:
-        for kind in classes:
-            result[stream.hub_id] += [
-                ExportGap(stream.stream, *span) for span in stream.classes[kind]
-            ]
-    return [GapFile.of(hub_id, gaps) for hub_id, gaps in sorted(result.items()) if gaps]
-
-
-MOST_LANES: Final = 200
+MOST_ROWS: Final = 200
 _WIDTH: Final = 800
 _LEFT: Final = 20
-_LANE: Final = 46
+_ROW: Final = 46
 _BAR: Final = 16
 _TOP: Final = 86
 _NAME: Final = 90
-
 _HEAD: Final = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
     'aria-labelledby="title desc" font-family="sans-serif" font-size="12">'
@@ -68,14 +49,35 @@ _COLOURS: Final = {
     Class.MISSING.value: "#d55e00",
     "duplicate": "#000000",
 }
-"""In the order of their weight: where one dot stands for many events, the last that holds of any
-of them is seen, so that no loss is too small to show. The colours are told apart by everybody."""
+"""In order of weight: if a pixel stands for many events, it has the last colour that applies to
+any of them, so that no loss is too small to show. The palette is safe for colour-blind people."""
+_MOST_RANGES: Final = 8
+_MOST_BUNDLES: Final = 8
+_ADVICE: Final = {
+    Class.PARTIAL: "run veen bridge import again; it goes on where it stopped",
+    Class.WAITING: "they go in by themselves once what is missing before them is there",
+    Class.QUARANTINED: "see the reason in quarantine/, then export these again",
+    Class.MISSING: "carry the gap file to the exporter: veen bridge export --from-gap-file",
+}
+
+
+def gap_files(
+    report: ReconcileReport, classes: Collection[Class] = (Class.MISSING,)
+) -> list[GapFile]:
+    """A gap file for each hub with missing events."""
+    by_hub: dict[bytes, list[ExportGap]] = defaultdict(list)
+    for stream in report.streams:
+        for kind in classes:
+            by_hub[stream.hub_id] += [
+                ExportGap(stream.stream, *span) for span in stream.classes[kind]
+            ]
+    return [GapFile.of(hub_id, gaps) for hub_id, gaps in sorted(by_hub.items()) if gaps]
 
 
 def svg(report: ReconcileReport) -> str:
-    """One SVG document; lanes that need something come first when there are too many."""
-    queues = sorted(report.streams, key=lambda item: item.is_whole)[:MOST_LANES]
-    height = _TOP + _LANE * len(queues) + 30
+    """An SVG document; if there are too many streams, those that need action come first."""
+    rows = sorted(report.streams, key=lambda item: item.is_whole)[:MOST_ROWS]
+    height = _TOP + _ROW * len(rows) + 30
     return "\n".join(
         [
             _HEAD.format(width=_WIDTH + 2 * _LEFT, height=height),
@@ -84,8 +86,8 @@ def svg(report: ReconcileReport) -> str:
             f'<rect width="100%" height="{height}" fill="#ffffff"/>',
             f'<text x="{_LEFT}" y="24" font-size="16">{escape(_headline(report))}</text>',
             *_legend(),
-            *(part for at, queue in enumerate(queues) for part in _queue(queue, _TOP + _LANE * at)),
-            *_rest(report, len(queues), height),
+            *(line for at, row in enumerate(rows) for line in _row(row, _TOP + _ROW * at)),
+            *_rest(report, len(rows), height),
             "</svg>",
             "",
         ]
@@ -98,7 +100,7 @@ def _headline(report: ReconcileReport) -> str:
 
 
 def _description(report: ReconcileReport) -> str:
-    counts = ", ".join(f"{report.count(item)} {item.value}" for item in Class)
+    counts = ", ".join(f"{report.count(class_)} {class_.value}" for class_ in Class)
     return f"{_headline(report)}. Events of {len(report.streams)} streams: {counts}."
 
 
@@ -109,7 +111,7 @@ def _legend() -> Iterator[str]:
         yield f'<text x="{x + 16}" y="51">{name}</text>'
 
 
-def _queue(report: StreamReport, y: int) -> Iterator[str]:
+def _row(report: StreamReport, y: int) -> Iterator[str]:
     name = escape(printable(report.stream, _NAME))
     detail = (
         f"closed 1 to {report.closed.to_seq}, before {report.closed.before}; last {report.horizon}"
@@ -132,9 +134,9 @@ def _queue(report: StreamReport, y: int) -> Iterator[str]:
 
 
 def _painted(report: StreamReport) -> list[str]:
-    """The class of each dot of a lane."""
+    """The class of each pixel of a row."""
     dots = [""] * _WIDTH
-    spans = {name.value: result for name, result in report.classes.items()}
+    spans = {name.value: ranges for name, ranges in report.classes.items()}
     spans |= {"untold": report.unreported, "duplicate": report.duplicate}
     for name in _COLOURS:
         for span in spans[name]:
@@ -155,7 +157,7 @@ def _rest(report: ReconcileReport, shown: int, height: int) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportPlaces:
-    """Where each of them goes, if it is wanted; ``gaps`` is a folder."""
+    """The output paths, None for an output that is not requested; ``gaps`` is a directory."""
 
     out: Path | None = None
     picture: Path | None = None
@@ -163,7 +165,9 @@ class ReportPlaces:
 
 
 def keep(report: ReconcileReport, signer: SigningKey | None, places: ReportPlaces) -> None:
-    """The same bytes, whoever has worked the report out; without a signer it stands unsigned."""
+    """Write the outputs, whose bytes depend on the report alone; without a signer it is
+    unsigned.
+    """
     if places.out is not None:
         encoded = SignedReconcileReport.of(report, signer).encode() if signer else report.encode()
         durable.write(places.out.absolute(), encoded + b"\n")
@@ -174,16 +178,6 @@ def keep(report: ReconcileReport, signer: SigningKey | None, places: ReportPlace
         for gap_file in gap_files(report):
             name = f"gap-{gap_file.source_hub_id.hex()[:16]}.json"
             durable.write(places.gaps.absolute() / name, gap_file.encode() + b"\n")
-
-
-_MOST_RANGES: Final = 8
-_MOST_BUNDLES: Final = 8
-_ADVICE: Final = {
-    Class.PARTIAL: "run veen bridge import again; it goes on where it stopped",
-    Class.WAITING: "they go in by themselves once what is missing before them is there",
-    Class.QUARANTINED: "see the reason in quarantine/, then export these again",
-    Class.MISSING: "carry the gap file to the exporter: veen bridge export --from-gap-file",
-}
 
 
 def text(report: ReconcileReport) -> str:
@@ -204,13 +198,13 @@ def _lines(report: ReconcileReport) -> Iterator[str]:
             f"histories at {fork.seq}; keep both receipts, trust neither"
         )
     for stranger in report.strangers[:_MOST_RANGES]:
-        due = "entry" if stranger.target in (ONLINE_LOG, OFFLINE_LOG) else "imported event"
+        expected = "entry" if stranger.target in (ONLINE_LOG, OFFLINE_LOG) else "imported event"
         yield (
-            f"ALARM           {printable(stranger.target)} {stranger.seq} is no {due}; "
+            f"ALARM           {printable(stranger.target)} {stranger.seq} is no {expected}; "
             "find out who may write there"
         )
     if report.repeats:
-        times = sum(item for _, item in report.repeats)
+        times = sum(count for _, count in report.repeats)
         yield f"presented again {len(report.repeats)} bundles, {times} times; nothing was doubled"
     for bundle_id in report.unplaced:
         yield f"refused unread  bundle {bundle_id.hex()}; nothing tells what it holds"
@@ -220,19 +214,19 @@ def _stream(report: StreamReport) -> Iterator[str]:
     yield f"stream          {printable(report.stream)} of hub {report.hub_id.hex()[:16]}"
     closed = report.closed
     yield f"  closed        1 to {closed.to_seq} of {report.horizon}, before {closed.before}"
-    for name, result in report.classes.items():
-        if result:
-            yield f"  {name.value:<13} {_ranges(result)}"
-        if result and name in _ADVICE:
+    for name, ranges in report.classes.items():
+        if ranges:
+            yield f"  {name.value:<13} {_ranges(ranges)}"
+        if ranges and name in _ADVICE:
             yield f"  {'':<13} {_ADVICE[name]}"
-    for word, result in (
+    for word, ranges in (
         ("DOUBLED", report.duplicate),
         ("UNFULFILLED", report.unfulfilled),
         ("unannounced", report.unannounced),
         ("untold", report.unreported),
     ):
-        if result:
-            yield f"  {word:<13} {_ranges(result)}"
+        if ranges:
+            yield f"  {word:<13} {_ranges(ranges)}"
     for bundle in report.bundles[:_MOST_BUNDLES]:
         by = ", ".join(bundle.described_by)
         yield (
@@ -255,8 +249,8 @@ def _ledger(report: LedgerReport) -> Iterator[str]:
 
 def _ranges(ranges: Ranges) -> str:
     spans = [
-        f"{item.first}-{item.last}" if item.first < item.last else f"{item.first}"
-        for item in ranges
+        f"{span.first}-{span.last}" if span.first < span.last else f"{span.first}"
+        for span in ranges
     ]
     rest = f" and {len(spans) - _MOST_RANGES} more ranges" if len(spans) > _MOST_RANGES else ""
     return f"{', '.join(spans[:_MOST_RANGES])}{rest} ({ranges.count})"

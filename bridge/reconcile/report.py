@@ -1,10 +1,7 @@
-"""The report of a reconciliation: the same facts, the same bytes (AGB0 4.7).
+"""The report of a reconciliation and its signed form; deterministic (AGB0 4.7, 6.3).
 
-What should never be: ledgers that fork, numbers that repeat, streams with two histories.
-
-One stream reconciled: every exported event in exactly one class (AGB0 4.7, K2).
-
-A report with the signature of whoever made it, for files, audits and anchors (AGB0 6.3).
+Every exported event of a stream is in exactly one class (K2). Alarms are what must never be:
+ledgers that fork, numbers that repeat, streams with two histories.
 """
 
 from __future__ import annotations
@@ -34,9 +31,13 @@ from veen.errors import Malformed, Untrusted
 from veen.wire import canonical_json
 from veen.wire.canonical_json import parse_json
 
+VERSION: Final = 1
+KIND: Final = "bridge.reconciled"
+_FIELDS = {"report", "signer", "signature"}
+
 
 class RootClaim(NamedTuple):
-    """Somebody's word that a stream had a root at a place."""
+    """A claim that a stream had a root at a sequence number."""
 
     hub_id: bytes
     stream: str
@@ -46,8 +47,8 @@ class RootClaim(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerReport:
-    """``unknown`` are entries below ``newest`` that nothing tells of; ``repeated`` numbers stand
-    for two entries, and ``forked`` ones do not follow the entry before them.
+    """The ledger of a bridge. ``unknown`` are entries below ``newest`` without any fact;
+    ``repeated`` numbers stand for two entries, and ``forked`` do not follow the previous entry.
     """
 
     bridge_id: bytes
@@ -64,13 +65,13 @@ def reconcile_ledger(bridge_id: bytes, entries: Iterable[LedgerFact]) -> LedgerR
         hashes[entry.n].add(entry.entry_hash)
         before[entry.n].add(entry.prev)
     newest = max(hashes)
-    # Beside a repeated number, one of two entries is not followed; that is told once, there.
+    # The entry after a repeated number follows only one of the two: reported once, as repeated.
     followed = (n for n in before if n - 1 in hashes)
     return LedgerReport(
         bridge_id=bridge_id,
         newest=newest,
         unknown=Ranges([(1, newest)]) - Ranges((n, n) for n in hashes),
-        repeated=tuple(sorted(n for n, result in hashes.items() if len(result) > 1)),
+        repeated=tuple(sorted(n for n, entry_hashes in hashes.items() if len(entry_hashes) > 1)),
         forked=tuple(sorted(n for n in followed if not before[n] <= hashes[n - 1])),
     )
 
@@ -95,17 +96,17 @@ def root_claims(
 
 
 def contradictions(claims: Iterable[RootClaim]) -> list[ForkFact]:
-    """Where two different roots are claimed for one place."""
+    """Places with two different claimed roots."""
     first: dict[tuple[bytes, str, int], bytes] = {}
-    result = set()
+    forks = set()
     for claim in claims:
         if first.setdefault(claim[:3], claim.root) != claim.root:
-            result.add(ForkFact(*claim[:3]))
-    return sorted(result)
+            forks.add(ForkFact(*claim[:3]))
+    return sorted(forks)
 
 
 class Class(Enum):
-    """What became of an exported event; the first that holds, in this order."""
+    """The class of an exported event; the first that applies, in this order."""
 
     IMPORTED = "imported"
     EXCLUDED = "excluded"
@@ -117,7 +118,7 @@ class Class(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamFacts:
-    """All that is known of one stream. Of each bundle there is one standing, the newest."""
+    """The facts of one stream, with only the newest standing of each bundle."""
 
     hub_id: bytes
     stream: str
@@ -141,7 +142,7 @@ class Closed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostBundle:
-    """A bundle of which events are in class ``state``, one that needs something to be done."""
+    """A bundle with events in class ``state``, which needs action."""
 
     bundle_id: bytes
     first: int
@@ -153,12 +154,12 @@ class LostBundle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamReport:
-    """``classes`` are disjoint and together are ``exported``.
+    """The report of one stream. ``classes`` are disjoint and their union is ``exported``.
 
-    ``duplicate`` events stand in an import stream more than once. ``unannounced`` ones were
-    imported, and no ledger, audit or bundle tells of their export. ``unfulfilled`` ones were
-    audited as imported, and are not there. ``untold`` are those up to ``horizon``, the last that
-    anything tells of, of whose export nothing is known.
+    ``duplicate`` events are in an import stream more than once. ``unannounced`` events were
+    imported without a ledger, audit or bundle about their export. ``unfulfilled`` events were
+    audited as imported and are absent. ``unreported`` are events up to ``horizon``, the last in any
+    fact, of whose export nothing is known.
     """
 
     hub_id: bytes
@@ -177,8 +178,8 @@ class StreamReport:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing is left to do for what was exported."""
-        left = [self.classes[item] for item in Class if item not in _SETTLED]
+        """Whether no exported event needs action."""
+        left = [self.classes[class_] for class_ in Class if class_ not in _SETTLED]
         return not any([*left, self.duplicate, self.unfulfilled])
 
 
@@ -202,9 +203,9 @@ def reconcile_stream(facts: StreamFacts) -> StreamReport:
     claims = _claims(runs, standings)
     claims[Class.MISSING] |= announced
     exported, classes = Ranges(), {}
-    for item in Class:
-        classes[item] = claims[item] - exported
-        exported |= claims[item]
+    for class_ in Class:
+        classes[class_] = claims[class_] - exported
+        exported |= claims[class_]
     settled = classes[Class.IMPORTED] | classes[Class.EXCLUDED]
     audited = Ranges(
         (standing.first, standing.last)
@@ -235,17 +236,19 @@ def reconcile_stream(facts: StreamFacts) -> StreamReport:
 
 
 def _claims(runs: Iterable[FactRun], standings: Iterable[BundleFact]) -> dict[Class, Ranges]:
-    """What each class lays claim to; claims overlap. An audited success is an export, no more."""
+    """The events of each class before ranking, which overlap. An audited success counts as an
+    export only.
+    """
     spans: dict[Class, list[tuple[int, int]]] = defaultdict(list)
     for run in runs:
         spans[_OF_HELD[run.held]].append((run.first, run.last))
     for standing in standings:
         spans[_OF_STATE.get(standing.state, Class.MISSING)].append((standing.first, standing.last))
-    return {item: Ranges(spans[item]) for item in Class}
+    return {class_: Ranges(spans[class_]) for class_ in Class}
 
 
 def _source_end(facts: StreamFacts) -> int | None:
-    """Where C1 ends the stream; None without C1. One that it does not know was empty then."""
+    """The end of the stream in C1; None without C1, 0 if C1 does not have the stream."""
     if facts.source is None:
         return None
     end = facts.source.end(facts.stream)
@@ -253,30 +256,30 @@ def _source_end(facts: StreamFacts) -> int | None:
 
 
 def _closed(facts: StreamFacts, runs: Iterable[FactRun], end: int | None) -> Closed:
-    """From the beginning on, up to C1 and as far as C2 covers; never into a fork."""
+    """The closed region: from 1 up to C1 and as far as C2 covers, but not into a fork."""
     settled = [run for run in runs if run.is_settled and run.held is not ImportedFact.UNSEEN]
     forked = min((fork.seq for fork in facts.forks), default=None)
-    reached = Ranges((item.first, item.last) for item in settled).prefix()
-    to_seq = min(item for item in (reached, end, forked and forked - 1) if item is not None)
+    reached = Ranges((run.first, run.last) for run in settled).prefix()
+    to_seq = min(seq for seq in (reached, end, forked and forked - 1) if seq is not None)
     if facts.source is not None and to_seq == end:
         return Closed(to_seq=to_seq, before=facts.source.created_at)
-    # The next event can be of the same second; hub time never goes back within a stream.
-    times = [item.time_last for item in settled if item.last == to_seq]
+    # The next event may be of the same second; hub time never decreases within a stream.
+    times = [run.time_last for run in settled if run.last == to_seq]
     before = max(times, default=_no_later(settled, to_seq))
     return Closed(to_seq=to_seq, before=before)
 
 
 def _no_later(settled: Iterable[FactRun], to_seq: int) -> int:
-    """A time that is not after that of ``to_seq``, where no run ends there."""
+    """A time not after that of ``to_seq``, if no run ends there."""
     return max((run.time_last for run in settled if run.last < to_seq), default=0)
 
 
 def _states(runs: Iterable[FactRun], standings: Iterable[BundleFact]) -> dict[bytes, Class]:
-    result = {run.bundle_id: Class.PARTIAL for run in runs if run.held is ImportedFact.UNSEEN}
-    result |= {
+    states = {run.bundle_id: Class.PARTIAL for run in runs if run.held is ImportedFact.UNSEEN}
+    states |= {
         standing.bundle_id: _OF_STATE.get(standing.state, Class.MISSING) for standing in standings
     }
-    return result
+    return states
 
 
 def _lost(
@@ -285,17 +288,17 @@ def _lost(
     standings: Iterable[BundleFact],
     classes: dict[Class, Ranges],
 ) -> list[LostBundle]:
-    detail: dict[tuple[bytes, int, int], set[str]] = defaultdict(set)
+    sources: dict[tuple[bytes, int, int], set[str]] = defaultdict(set)
     for export in exports:
-        detail[export.bundle_id, export.first, export.last].add(export.described_by)
+        sources[export.bundle_id, export.first, export.last].add(export.described_by)
     for standing in standings:
-        detail[standing.bundle_id, standing.first, standing.last].add("import audit")
-    result = []
-    for (bundle_id, first, last), by in detail.items():
+        sources[standing.bundle_id, standing.first, standing.last].add("import audit")
+    lost = []
+    for (bundle_id, first, last), by in sources.items():
         state = states.get(bundle_id, Class.MISSING)
         events = classes[state].within(first, last).count
         if events:
-            result.append(
+            lost.append(
                 LostBundle(
                     bundle_id=bundle_id,
                     first=first,
@@ -305,17 +308,13 @@ def _lost(
                     described_by=tuple(sorted(by)),
                 )
             )
-    return sorted(result, key=lambda item: (item.first, item.last, item.bundle_id))
-
-
-VERSION: Final = 1
-KIND: Final = "bridge.reconciled"
+    return sorted(lost, key=lambda item: (item.first, item.last, item.bundle_id))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcileReport:
-    """Streams by hub and name, ledgers by bridge. ``unplaced`` bundles were refused before it was
-    known what is in them, and no ledger or audit tells it either.
+    """The report, with streams by hub and name, and ledgers by bridge. ``unplaced`` bundles were
+    refused before their range was known, and no ledger or audit entry has it either.
     """
 
     streams: tuple[StreamReport, ...]
@@ -329,7 +328,7 @@ class ReconcileReport:
 
     @property
     def closed_before(self) -> int:
-        """Before this hub time, every stream is accounted for (K2)."""
+        """The hub time before which every stream is accounted for (K2)."""
         return min((stream.closed.before for stream in self.streams), default=0)
 
     @property
@@ -340,7 +339,7 @@ class ReconcileReport:
 
     @property
     def is_whole(self) -> bool:
-        """Whether everything that is known to have been exported is here, and nothing is odd."""
+        """Whether every event known to be exported is here, without any alarm."""
         return not self.has_alarms and not self.unplaced and all(
             stream.is_whole for stream in self.streams
         ) and not any(ledger.unknown for ledger in self.ledgers)  # fmt: skip
@@ -354,7 +353,7 @@ class ReconcileReport:
             "kind": KIND,
             "whole": self.is_whole,
             "closed_before": self.closed_before,
-            "events": {item.value: self.count(item) for item in Class},
+            "events": {class_.value: self.count(class_) for class_ in Class},
             "checkpoints": {
                 "sources": [_checkpoint(source) for source in self.sources],
                 "target": _checkpoint(self.target) if self.target else None,
@@ -364,7 +363,7 @@ class ReconcileReport:
             "repeats": [
                 {"bundle_id": bundle_id.hex(), "times": times} for bundle_id, times in self.repeats
             ],
-            "unplaced": [item.hex() for item in self.unplaced],
+            "unplaced": [bundle_id.hex() for bundle_id in self.unplaced],
             "alarms": _alarms(self),
         }
 
@@ -372,7 +371,7 @@ class ReconcileReport:
         return canonical_json.encode(self.document())
 
     def digest(self) -> bytes:
-        """What is signed, recorded and anchored."""
+        """The digest that is signed, recorded and anchored."""
         return digest_of(self.encode())
 
 
@@ -397,7 +396,7 @@ def _checkpoint(fact: CheckpointFact) -> dict[str, Any]:
 
 
 def _set(ranges: Ranges) -> dict[str, Any]:
-    return {"events": ranges.count, "ranges": [list(item) for item in ranges]}
+    return {"events": ranges.count, "ranges": [list(span) for span in ranges]}
 
 
 def _stream(report: StreamReport) -> dict[str, Any]:
@@ -407,7 +406,7 @@ def _stream(report: StreamReport) -> dict[str, Any]:
         "target": report.target,
         "horizon": report.horizon,
         "exported": _set(report.exported),
-        "classes": {name.value: _set(result) for name, result in report.classes.items()},
+        "classes": {name.value: _set(ranges) for name, ranges in report.classes.items()},
         "duplicate": _set(report.duplicate),
         "unannounced": _set(report.unannounced),
         "unfulfilled": _set(report.unfulfilled),
@@ -437,7 +436,7 @@ def _ledger(report: LedgerReport) -> dict[str, Any]:
 
 
 def _alarms(report: ReconcileReport) -> list[dict[str, Any]]:
-    result: list[dict[str, Any]] = [
+    alarms: list[dict[str, Any]] = [
         {
             "alarm": "equivocation",
             "hub_id": fork.hub_id.hex(),
@@ -448,19 +447,19 @@ def _alarms(report: ReconcileReport) -> list[dict[str, Any]]:
     ]
     for ledger in report.ledgers:
         bridge_id = ledger.bridge_id.hex()
-        result += [
+        alarms += [
             {"alarm": alarm, "bridge_id": bridge_id, "n": n}
             for alarm, numbers in (
                 ("ledger.repeated", ledger.repeated), ("ledger.forked", ledger.forked)
             )
             for n in numbers
         ]  # fmt: skip
-    result += [
+    alarms += [
         {"alarm": "import.stranger", "target": stranger.target, "seq": stranger.seq}
         for stranger in report.strangers
     ]
     for stream in report.streams:
-        result += [
+        alarms += [
             {
                 "alarm": alarm,
                 "hub_id": stream.hub_id.hex(),
@@ -473,12 +472,12 @@ def _alarms(report: ReconcileReport) -> list[dict[str, Any]]:
             )
             for span in spans
         ]  # fmt: skip
-    return result
+    return alarms
 
 
 @dataclass(frozen=True, slots=True)
 class SignedReconcileReport:
-    """``report`` is the document; what is signed is the digest of its canonical form."""
+    """A signed report; the signature is over the digest of its canonical form."""
 
     report: dict[str, Any]
     signer: bytes
@@ -502,24 +501,25 @@ class SignedReconcileReport:
 
     @classmethod
     def decode(cls, raw: bytes) -> SignedReconcileReport:
-        value = parse_json(raw)
+        document = parse_json(raw)
         try:
-            report, signer, signature = value["report"], value["signer"], value["signature"]
-            result = cls(report, bytes.fromhex(signer), bytes.fromhex(signature))
+            report, signer, signature = (
+                document["report"],
+                document["signer"],
+                document["signature"],
+            )
+            signed = cls(report, bytes.fromhex(signer), bytes.fromhex(signature))
         except (KeyError, TypeError, ValueError) as error:
             raise Malformed(f"not a signed report: {error}") from error
-        if type(report) is not dict or report.get("kind") != KIND or set(value) != _FIELDS:
+        if type(report) is not dict or report.get("kind") != KIND or set(document) != _FIELDS:
             raise Malformed("not a report of veen bridge reconcile")
-        if result.encode() != raw.removesuffix(b"\n"):
+        if signed.encode() != raw.removesuffix(b"\n"):
             raise Malformed("a report that is not in its canonical form")
-        return result
+        return signed
 
     def verify(self, signer: bytes) -> None:
-        """Refuse unless ``signer``, who is known from elsewhere, has signed all of it."""
+        """Raise Untrusted unless ``signer``, a key known from elsewhere, has signed the report."""
         if self.signer != signer:
             raise Untrusted(f"the report is signed by {self.signer.hex()}")
         if not signature_is_valid(signer, self.signature, self.digest()):
             raise Untrusted("the report is not as it was signed")
-
-
-_FIELDS = {"report", "signer", "signature"}

@@ -1,4 +1,4 @@
-"""``veen demo``: two zones, a gap between them, and what is claimed of them judged in public."""
+"""``veen demo``: two zones with an air gap between them, and every claim about them verified."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ import typer
 
 from cli.console import manner, notice, show
 from cli.demo import scenes
-from cli.demo.zones import PATIENCE_SEC, Claims, DemoStage, Words, object_server, staged, table
+from cli.demo.zones import (
+    RUN_TIMEOUT_SEC,
+    Claims,
+    CommandRunner,
+    DemoStage,
+    object_server,
+    staged,
+    table,
+)
 from cli.errors import SELFTEST
 from cli.zone import storage_of
 from veen.errors import Refused, VeenError
@@ -31,7 +39,7 @@ _PACE: Final[Mapping[str, str | int]] = {
     "checkpoint_minutes": 60, "anchor_minutes": 60, "audit": "off", "export": "off",
     "reconcile": "off", "retention": "off", "poll_sec": 10, "retry_sec": 5,
 }  # fmt: skip
-"""Airflow does at once what is asked for, and nothing else while we look."""
+"""Settings with which Airflow runs a DAG only when it is started."""
 
 _DAGS: Final = {
     ONLINE: {
@@ -41,7 +49,7 @@ _DAGS: Final = {
 }  # fmt: skip
 _BUCKETS: Final = ("veen-z1", "veen-z2")
 _ROW_BUDGET: Final = 50
-"""So few that the query of the story is a large one, for which Airflow starts Spark."""
+"""A row budget so small that the query of the demonstration runs on Spark."""
 
 
 class StoreKind(Enum):
@@ -94,7 +102,7 @@ def demo(
 
 @contextmanager
 def _stoppable(root: Path) -> Iterator[None]:
-    """A signal that ends the block is told of when nothing runs any more."""
+    """Report a signal only after everything is stopped."""
     try:
         with signals_unwind():
             yield
@@ -116,7 +124,7 @@ def _play_to_the_end(stage: DemoStage) -> None:
 
 def _play(stage: DemoStage) -> None:
     for side in (stage.online, stage.offline):
-        side.operator.await_dags(_DAGS[side.zone.role], PATIENCE_SEC)
+        side.operator.await_dags(_DAGS[side.zone.role], RUN_TIMEOUT_SEC)
     scenes.record_and_secure(stage)
     audit = scenes.begin_audit(stage)
     scenes.carry(stage)
@@ -127,13 +135,13 @@ def _play(stage: DemoStage) -> None:
 
 @contextmanager
 def _playing(root: Path, store: StoreKind, environment: dict[str, str]) -> Iterator[DemoStage]:
-    """Both zones up; whatever ends the block, nothing of them runs after it."""
+    """Both zones up within the block, and stopped at its end in any case."""
     tell = _clock()
     with ExitStack() as stack:
         endpoint = None
         if store is StoreKind.S3:
             endpoint = stack.enter_context(object_server(root / "object-server.log", _BUCKETS))
-            # The server takes any, and the zones need some.
+            # The server accepts any credentials, and the zones need some.
             os.environ.setdefault("AWS_ACCESS_KEY_ID", "demo")
             os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "demo")
             tell(f"an S3-compatible server answers on {endpoint}")
@@ -141,10 +149,10 @@ def _playing(root: Path, store: StoreKind, environment: dict[str, str]) -> Itera
         tell("two zones start: hub, query service, PostgreSQL and Airflow in each")
         os.environ["AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION"] = "True"
         stack.enter_context(leading(homes, lambda line: tell(f"  {line}")))
-        words = Words({**environment, **_store_keys()}, lambda line: tell(f"  {line}"))
+        commands = CommandRunner({**environment, **_store_keys()}, lambda line: tell(f"  {line}"))
         for home in homes:
             tell(f"  {home.root.name}: Airflow is at {home.zone().airflow.url}")
-        yield stack.enter_context(staged(root, homes, words, tell))
+        yield stack.enter_context(staged(root, homes, commands, tell))
 
 
 def _zones(root: Path, endpoint: str | None) -> tuple[ZoneHome, ZoneHome]:

@@ -1,10 +1,8 @@
-"""Second part: what Z1 recorded is carried to Z2, let in by a person, and reconciled.
+"""The scenes of the demonstration, in order.
 
-Third part: a query in Z1 with full evidence, run again in Z2 over what crossed alone.
-
-First part: events are recorded in Z1; Airflow checkpoints, anchors, archives and audits.
-
-Last part: a medium is changed on its way, and nothing of it goes in.
+Events are recorded in Z1, where Airflow checkpoints, anchors, archives and audits them. They are
+carried to Z2, approved by a person, and reconciled. A query in Z1 with full evidence is run again
+in Z2. At last a medium is changed on its way, and is refused.
 """
 
 from __future__ import annotations
@@ -20,13 +18,20 @@ import httpx
 
 from cli.demo import workload
 from cli.demo.workload import SUSPECT
-from cli.demo.zones import PATIENCE_SEC, DagRunRef, DemoStage, DemoZone, WaitingTask, await_that
+from cli.demo.zones import RUN_TIMEOUT_SEC, DagRunRef, DemoStage, DemoZone, WaitingTask, await_that
 from cli.errors import INTEGRITY, OK, UNPROVEN
 from recorder import settings as recorder_settings
 from veen.digest import h
 from veen.errors import Refused
 from zone.artefacts import Artefact
 from zone.people import ACCESS, AUDITS, HOSTS, HTTP, PRODUCERS, TYPES
+
+_OUTCOMES: Final = (OK, INTEGRITY, UNPROVEN)
+_INDEX_TIMEOUT_SEC: Final = 120.0
+_LOOK_SEC: Final = 0.5
+_SEED = 20_261_116
+_START_MS = 1_794_816_000_000
+COUNTS = {"gateway": 2_400, "access": 400, "hosts": 200}
 
 
 def export(stage: DemoStage, medium: Path, name: str) -> DagRunRef:
@@ -37,7 +42,7 @@ def export(stage: DemoStage, medium: Path, name: str) -> DagRunRef:
 
 
 def carry(stage: DemoStage) -> None:
-    """Export, carry, be let in by a person, reconcile."""
+    """Export, carry, approve, import and reconcile."""
     stage.tell("Z1 exports to the medium, a directory here")
     run = export(stage, stage.stick, "STICK-1")
     _judge_export(stage, run)
@@ -45,7 +50,7 @@ def carry(stage: DemoStage) -> None:
     stage.offline.operator.unpause("veen_reconcile")
     stage.offline.operator.watch("veen_import")
     shutil.copytree(stage.stick, stage.mounted, dirs_exist_ok=True)
-    run = stage.offline.operator.await_answered(_approve(stage), "Approve", PATIENCE_SEC)
+    run = stage.offline.operator.await_answered(_approve(stage), "Approve", RUN_TIMEOUT_SEC)
     stage.succeeded(stage.offline, run)
     _judge_import(stage, run)
     _reconcile(stage)
@@ -53,8 +58,8 @@ def carry(stage: DemoStage) -> None:
 
 
 def _judge_export(stage: DemoStage, run: DagRunRef) -> None:
-    words = ("bridge", "verify", stage.stick, "--trust", stage.offline.home.trust)
-    document = stage.words.veen(*words, accept=(0, 3)).document
+    argv = ("bridge", "verify", stage.stick, "--trust", stage.offline.home.trust)
+    document = stage.commands.veen(*argv, accept=(0, 3)).document
     rows = document["carriers"]
     events = sum(row["to_seq"] - row["from_seq"] + 1 for row in rows if row["bundle_id"])
     stage.claims.judge(
@@ -67,11 +72,11 @@ def _judge_export(stage: DemoStage, run: DagRunRef) -> None:
 
 
 def _approve(stage: DemoStage) -> DagRunRef:
-    """A viewer is refused, an operator is not; until then nothing has gone in."""
+    """Check that a viewer cannot approve and an operator can, and nothing is imported before."""
     side = stage.offline
-    _forge(stage, side.operator.await_question("veen_import", PATIENCE_SEC))
+    _forge(stage, side.operator.await_question("veen_import", RUN_TIMEOUT_SEC))
     side.operator.trigger("veen_import")
-    question = side.operator.await_question("veen_import", PATIENCE_SEC)
+    question = side.operator.await_question("veen_import", RUN_TIMEOUT_SEC)
     run = question.run
     stage.tell(f"  Z2 asks: {question.task_id} of {run.run_id} waits for a person")
     before = stage.heads(side, "import/")
@@ -94,11 +99,11 @@ def _approve(stage: DemoStage) -> DagRunRef:
 
 
 def _forge(stage: DemoStage, question: WaitingTask) -> None:
-    """The query service may not touch the import; a state set by hand lets nothing in."""
+    """Check that the query service cannot approve, and a state set by hand imports nothing."""
     side = stage.offline
     service = side.service.set_success(question).status_code
     forged = side.operator.set_success(question).status_code
-    run = side.operator.await_end(question.run, PATIENCE_SEC)
+    run = side.operator.await_end(question.run, RUN_TIMEOUT_SEC)
     inside = sum(stage.heads(side, "import/").values())
     stage.claims.judge(
         "an approval that nobody gave lets nothing in",
@@ -129,18 +134,18 @@ def _judge_import(stage: DemoStage, run: DagRunRef) -> None:
 
 
 def _reconcile(stage: DemoStage) -> None:
-    """The import itself has Airflow reconcile."""
+    """Await the reconciliation that the import triggers."""
     side: DemoZone = stage.offline
-    run = stage.succeeded(side, side.operator.await_new("veen_reconcile", [], PATIENCE_SEC))
-    made = side.made("reconcile")
-    counts = dict(made[0].summary) if made else {}
-    picture = Path(str(made[0].path)).with_suffix(".svg") if made else Path()
+    run = stage.succeeded(side, side.operator.await_new("veen_reconcile", [], RUN_TIMEOUT_SEC))
+    reports = side.made("reconcile")
+    counts = dict(reports[0].summary) if reports else {}
+    picture = Path(str(reports[0].path)).with_suffix(".svg") if reports else Path()
     missing = {
         count: n for count, n in counts.items() if n and count not in ("imported", "excluded")
     }
     stage.claims.judge(
         "reconciliation finds every exported event in Z2",
-        bool(made) and made[0].state == "whole" and not missing and picture.is_file(),
+        bool(reports) and reports[0].state == "whole" and not missing and picture.is_file(),
         detail=f"{counts.get('imported')} imported, nothing missing, waiting or doubled",
         link=str(picture),
     )
@@ -148,11 +153,11 @@ def _reconcile(stage: DemoStage) -> None:
 
 
 def _prove(stage: DemoStage) -> None:
-    """AGB0's invariants, each by itself."""
+    """Check the invariants of AGB0, one by one."""
     online, offline = stage.online, stage.offline
     settings = ("--online", online.home.file, "--online-hub", online.home.file)
-    words = ("bridge", "prove", *offline.config, *settings, "--offline-hub", offline.home.file)
-    document = stage.words.veen(*words, accept=(0, 3)).document
+    argv = ("bridge", "prove", *offline.config, *settings, "--offline-hub", offline.home.file)
+    document = stage.commands.veen(*argv, accept=(0, 3)).document
     proof = stage.folder / "bridge-claims.json"
     proof.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
     for item in document["claims"]:
@@ -164,11 +169,6 @@ def _prove(stage: DemoStage) -> None:
         )
 
 
-_OUTCOMES: Final = (OK, INTEGRITY, UNPROVEN)
-_PATIENCE_SEC: Final = 120.0
-_LOOK_SEC: Final = 0.5
-
-
 class _Answer(NamedTuple):
     result_id: str
     rows: int
@@ -178,7 +178,7 @@ def query(stage: DemoStage) -> None:
     answer = _ask(stage)
     _judge_run(stage, answer)
     package = stage.folder / "query-proof.json"
-    stage.words.veen("query", "proof", answer.result_id, *_api(stage.online), "--out", package)
+    stage.commands.veen("query", "proof", answer.result_id, *_api(stage.online), "--out", package)
     _judge_package(stage, package, answer.rows)
     _replay(stage, package, answer.rows)
     _analyse(stage, stage.folder / "query-of-imports.json")
@@ -191,21 +191,23 @@ def _api(side: DemoZone) -> tuple[str | Path, ...]:
 
 
 def _ask(stage: DemoStage) -> _Answer:
-    """The service finds too many rows for its index, and has Airflow run the query."""
+    """Submit a query with too many rows for the index, which Airflow runs on Spark."""
     stage.tell(f"an auditor of Z1 asks what {SUSPECT} did, with full evidence; Spark answers")
     stage.online.operator.unpause("veen_query")
     where = ("--stream", HTTP, "--stream", ACCESS, "--subject", SUSPECT)
-    words = ("query", "submit", *_api(stage.online), *where, "--evidence", "full")
-    digest = stage.words.veen(*words, "--reason", "incident 12", timeout_sec=PATIENCE_SEC).document
+    argv = ("query", "submit", *_api(stage.online), *where, "--evidence", "full")
+    digest = stage.commands.veen(
+        *argv, "--reason", "incident 12", timeout_sec=RUN_TIMEOUT_SEC
+    ).document
     return _Answer(str(digest["result_id"]), int(digest["row_count"]))
 
 
 def _judge_run(stage: DemoStage, answer: _Answer) -> None:
-    """A result that Airflow made has the name of its run."""
+    """Check that Airflow answered the query, in a run with the id of the result."""
     side = stage.online
     run = stage.succeeded(side, side.operator.run("veen_query", answer.result_id))
     stage.tell(f"  {side.operator.link(run)}")
-    left = [item.state for item in side.made("query") if item.run_id == run.run_id]
+    left = [artefact.state for artefact in side.made("query") if artefact.run_id == run.run_id]
     stage.claims.judge(
         "Airflow had Spark answer the query",
         left == ["done"] and answer.rows > 0,
@@ -222,8 +224,8 @@ def _judge_package(stage: DemoStage, package: Path, rows: int) -> None:
         *("--hub-identity", str(online.home.hub)),
     )
     ledger = ("--ledger", online.home.root / "anchors.ledger")
-    words = ("query", "verify", package, *believed, *ledger)
-    document = stage.words.veen(*words, accept=_OUTCOMES).document
+    argv = ("query", "verify", package, *believed, *ledger)
+    document = stage.commands.veen(*argv, accept=_OUTCOMES).document
     stage.claims.judge(
         "the query's result is proven offline, row by row",
         rows > 0 and document["outcome"] == "proven",
@@ -235,13 +237,13 @@ def _judge_package(stage: DemoStage, package: Path, rows: int) -> None:
 
 
 def _judge_forged(stage: DemoStage, package: Path, believed: tuple[str, ...]) -> None:
-    """The same package without its last row and without the records of query and result."""
+    """Check forged packages: without the last row, and without the records of the query."""
     document = json.loads(package.read_bytes())
     del document["rows"]["whole"][-1:]
     forged = package.with_name("query-proof-forged.json")
     whole = document | {"request": None, "result": None}
     forged.write_text(json.dumps(whole, sort_keys=True, separators=(",", ":"), ensure_ascii=False))
-    result = stage.words.veen("query", "verify", forged, *believed, accept=_OUTCOMES)
+    result = stage.commands.veen("query", "verify", forged, *believed, accept=_OUTCOMES)
     stage.claims.judge(
         "a forged package is refused",
         result.code == INTEGRITY and result.document["outcome"] == "failed",
@@ -260,7 +262,7 @@ def _replay(stage: DemoStage, package: Path, rows: int) -> None:
     _await_indexed(stage)
     of = ("--hub-id", online.zone.hub_id.hex())
     again = ("query", "replay", here, *offline.config, *of, *recorded)
-    document = stage.words.veen(*again, accept=(0, 3)).document
+    document = stage.commands.veen(*again, accept=(0, 3)).document
     stage.claims.judge(
         "the same query over Z2's imports gives the same digest",
         document.get("verdict") == "matches",
@@ -272,7 +274,7 @@ def _replay(stage: DemoStage, package: Path, rows: int) -> None:
 
 
 def _await_indexed(stage: DemoStage) -> None:
-    """Z2's own index takes up what was imported, without being told to."""
+    """Wait until Z2's index has the imported events, which it follows by itself."""
     side = stage.offline
     heads, here = stage.heads(side, "import/"), side.zone.hub_id.hex()
 
@@ -286,29 +288,29 @@ def _await_indexed(stage: DemoStage) -> None:
 
 
 def _await_status(stage: DemoStage, is_due: Callable[[Mapping[str, Any]], bool]) -> None:
-    words, until = ("recorder", "index", "status", *stage.offline.config), _PATIENCE_SEC
+    argv, until = ("recorder", "index", "status", *stage.offline.config), _INDEX_TIMEOUT_SEC
     deadline = time.monotonic() + until
-    while not is_due(document := stage.words.veen(*words).document):
+    while not is_due(document := stage.commands.veen(*argv).document):
         if time.monotonic() > deadline:
             raise Refused(f"the index of Z2 is not where it should be after {until} s: {document}")
         time.sleep(_LOOK_SEC)
 
 
 def _analyse(stage: DemoStage, package: Path) -> None:
-    """A query of Z2's own, over an import stream beside a local one."""
+    """Check a query of Z2 over an import stream and a local stream."""
     stage.tell(f"Z2 asks its own query service what {SUSPECT} did, over what it imported")
     side, stream = stage.offline, f"import/{ACCESS}"
-    made = stage.words.veen("recorder", "checkpoint", "create", *side.config).document
-    _await_status(stage, lambda item: item["checkpoint"] == made["checkpoint_id"])
+    checkpoint = stage.commands.veen("recorder", "checkpoint", "create", *side.config).document
+    _await_status(stage, lambda item: item["checkpoint"] == checkpoint["checkpoint_id"])
     where = ("--stream", stream, "--stream", HOSTS, "--subject", SUSPECT)
-    digest = stage.words.veen("query", "submit", *_api(side), *where).document
-    stage.words.veen("query", "proof", digest["result_id"], *_api(side), "--out", package)
+    digest = stage.commands.veen("query", "submit", *_api(side), *where).document
+    stage.commands.veen("query", "proof", digest["result_id"], *_api(side), "--out", package)
     recorder = side.home.identity("service").read_card().client_id
     believed = (
         *("--hub-id", side.zone.hub_id.hex(), "--recorder-id", recorder.hex()),
         *("--hub-identity", str(side.home.hub)),
     )
-    document = stage.words.veen("query", "verify", package, *believed, accept=_OUTCOMES).document
+    document = stage.commands.veen("query", "verify", package, *believed, accept=_OUTCOMES).document
     rows = json.loads(package.read_bytes())["rows"]["whole"]
     origins = {(row["source_hub_id"], row["source_stream"]) for row in rows}
     stage.claims.judge(
@@ -320,19 +322,14 @@ def _analyse(stage: DemoStage, package: Path) -> None:
     )
 
 
-_SEED = 20_261_116
-_START_MS = 1_794_816_000_000
-COUNTS = {"gateway": 2_400, "access": 400, "hosts": 200}
-
-
 def record(stage: DemoStage, counts: dict[str, int], seed: int = _SEED) -> dict[str, int]:
-    """Have every producer record its events; how many each stream got."""
+    """Record the events of every producer; return the number in each stream."""
     side, made = stage.online, workload.events(seed, _START_MS, counts)
     landed = {}
     for name, path in workload.write(stage.folder / f"workload-{seed}", made):
         who = ("--client", side.home.identity(name).root, "--cap", side.home.capability(name))
-        words = ("recorder", "emit", *side.config, *who, "--file", path)
-        document = stage.words.veen(*words).document
+        argv = ("recorder", "emit", *side.config, *who, "--file", path)
+        document = stage.commands.veen(*argv).document
         landed[PRODUCERS[name]] = int(document["landed"])
         stage.tell(f"  {name} recorded {document['landed']} events in {PRODUCERS[name]}")
     return landed
@@ -355,7 +352,7 @@ def record_and_secure(stage: DemoStage) -> None:
 
 
 def _secure(stage: DemoStage) -> None:
-    """Unpaused, the DAGs run by themselves: the first by its schedule, the others by assets."""
+    """Unpause the DAGs, which then run by schedule and by assets."""
     side = stage.online
     stage.tell("Airflow of Z1 makes a checkpoint; archive and anchor follow it")
     side.operator.unpause("veen_archive")
@@ -367,16 +364,16 @@ def _secure(stage: DemoStage) -> None:
 
 
 def _first(stage: DemoStage, side: DemoZone, dag_id: str) -> None:
-    stage.succeeded(side, side.operator.await_new(dag_id, [], PATIENCE_SEC))
+    stage.succeeded(side, side.operator.await_new(dag_id, [], RUN_TIMEOUT_SEC))
 
 
 def _judge_checkpoint(stage: DemoStage) -> None:
     side = stage.online
-    made = [item for item in side.made("checkpoint") if item.state == "verified"]
-    document = stage.words.veen("recorder", "checkpoint", "verify", *side.admin).document
+    verified = [item for item in side.made("checkpoint") if item.state == "verified"]
+    document = stage.commands.veen("recorder", "checkpoint", "verify", *side.admin).document
     stage.claims.judge(
         "a checkpoint that the hub signed holds",
-        bool(made) and len(document["held_by_hub"]) > 0,
+        bool(verified) and len(document["held_by_hub"]) > 0,
         detail=f"verified by Airflow and again here, over {len(document['held_by_hub'])} streams",
         link=str(side.home.root / "checkpoints" / "checkpoints"),
     )
@@ -384,7 +381,7 @@ def _judge_checkpoint(stage: DemoStage) -> None:
     name = str(anchors[0].summary["checkpoint_id"]) if anchors else "none"
     files = sorted((side.home.root / "checkpoints" / "checkpoints").glob(f"*-{name}.cbor"))
     proven = (
-        stage.words.veen("anchor", "verify", "--checkpoint", files[0], *side.config).document
+        stage.commands.veen("anchor", "verify", "--checkpoint", files[0], *side.config).document
         if files
         else {"proven": []}
     )
@@ -400,8 +397,8 @@ def _judge_archive(stage: DemoStage) -> None:
     side = stage.online
     storage = side.zone.storage
     where = storage.options() if storage else ()
-    words = ("archive", "verify", *where, "--hub-id", side.zone.hub_id.hex(), "--read-all")
-    document = stage.words.veen(*words, "--hub-identity", side.home.hub).document
+    argv = ("archive", "verify", *where, "--hub-id", side.zone.hub_id.hex(), "--read-all")
+    document = stage.commands.veen(*argv, "--hub-identity", side.home.hub).document
     made = [item for item in side.made("archive") if item.state == "verified"]
     stage.claims.judge(
         "the archive is complete, byte for byte",
@@ -412,7 +409,7 @@ def _judge_archive(stage: DemoStage) -> None:
 
 
 def begin_audit(stage: DemoStage) -> DagRunRef:
-    """It takes a while; the rest of the story goes on."""
+    """Start the audit, which runs in the background."""
     stage.tell("Spark begins to audit the archived log of Z1")
     stage.online.operator.unpause("veen_audit")
     return stage.online.operator.trigger("veen_audit")
@@ -450,9 +447,11 @@ def tamper(stage: DemoStage) -> None:
     refused: Artefact = await_that(
         lambda: next((item for item in _refused(side) if item.name not in known), None),
         "a refusal of what was changed",
-        PATIENCE_SEC,
+        RUN_TIMEOUT_SEC,
     )
-    run = side.operator.await_end(side.operator.run(refused.dag_id, refused.run_id), PATIENCE_SEC)
+    run = side.operator.await_end(
+        side.operator.run(refused.dag_id, refused.run_id), RUN_TIMEOUT_SEC
+    )
     tasks = side.operator.tasks(run)
     stage.tell(f"  Z2: Airflow ran veen_import: {run.state}; nobody was even asked")
     after, reason = stage.heads(side, "import/"), _reason(side, refused)
@@ -472,22 +471,22 @@ def _refused(side: DemoZone) -> list[Artefact]:
 
 
 def _reason(side: DemoZone, refused: Artefact) -> str:
-    """As the newest word on the carrier has it: its state may have moved on meanwhile."""
+    """The reason in the newest artefact of the carrier."""
     result = next((item for item in side.made("import") if item.name == refused.name), refused)
     detail = result.summary.get("reason") or result.summary.get("detail")
     return str(detail or "no reason is told").splitlines()[0][:100]
 
 
 def _carrier_of(stage: DemoStage, medium: Path, stream: str) -> Path:
-    words = ("bridge", "verify", medium, "--trust", stage.offline.home.trust)
-    for item in stage.words.veen(*words).document["carriers"]:
+    argv = ("bridge", "verify", medium, "--trust", stage.offline.home.trust)
+    for item in stage.commands.veen(*argv).document["carriers"]:
         if item["stream"] == stream:
             return Path(item["bags"][0])
     raise Refused(f"no carrier of {stream} is on {medium}")
 
 
 def turn_one_bit(carrier: Path) -> str:
-    """In the middle of a volume; both manifests are made to fit, as a forger would."""
+    """Change a byte of a volume, and both manifests to match, as a forger would."""
     volume = max((carrier / "data").rglob("*"), key=lambda item: item.stat().st_size)
     raw = bytearray(volume.read_bytes())
     at = len(raw) // 2
@@ -497,7 +496,7 @@ def turn_one_bit(carrier: Path) -> str:
 
 
 def _replace(carrier: Path, file: Path, raw: bytes) -> None:
-    """Put other bytes there, and have whatever manifest tells of the file tell of these."""
+    """Replace the bytes of a file, and its hash in a manifest."""
     true, false = h(file.read_bytes()).hex(), h(raw).hex()
     file.chmod(0o600)
     file.write_bytes(raw)

@@ -1,4 +1,4 @@
-"""A morning in a small company: pages asked for, people logged in, hosts at work."""
+"""The events of the demonstration: HTTP requests, logins and hosts of a small company."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _STATUS: Final = (200, 200, 200, 200, 204, 302, 404, 500)
 _HOSTS: Final = ("web-1", "web-2", "db-1", "queue-1")
 _STEP_MS: Final = 180
 SUSPECT: Final = "user:mallory"
-"""Whom the demonstration asks about afterwards."""
+"""The subject of the demonstration's query."""
 
 
 def events(seed: int, start_ms: int, counts: dict[str, int]) -> dict[str, list[dict[str, Any]]]:
-    """By producer, as lines for ``veen recorder emit``; the same seed gives the same events."""
+    """Events by producer, as lines for ``veen recorder emit``; deterministic for a seed."""
     chance = random.Random(seed)  # noqa: S311 - a workload, not a secret
     makers = {"gateway": _http, "access": _access, "hosts": _host}
     return {

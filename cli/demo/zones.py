@@ -1,12 +1,6 @@
-"""Airflow of one zone as a person uses it: over its REST API, under a name and with a password.
+"""The zones of the demonstration: their commands, their Airflows over the REST API, and its claims.
 
-What the demonstration claims: each judged by what was read, none taken for granted.
-
-An S3-compatible server on this host, for a demonstration over it; it keeps nothing.
-
-``veen`` commands as the demonstration runs them: the same words that anyone can type.
-
-The two zones of a demonstration while they are up: their Airflows, commands and artefacts.
+Each claim is judged by what was read. With S3, an S3-compatible server runs on this host.
 """
 
 from __future__ import annotations
@@ -37,6 +31,10 @@ _TIMEOUT_SEC: Final = 60.0
 _ATTEMPTS: Final = 5
 _LOOK_SEC: Final = 1.0
 _ENDED: Final = ("success", "failed")
+_START_SEC: Final = 60.0
+_PATIENCE_SEC: Final = 300.0
+RUN_TIMEOUT_SEC = 600.0
+"""The timeout of a DAG run on a small, busy host."""
 
 
 class DagRunRef(NamedTuple):
@@ -51,14 +49,14 @@ class DagRunRef(NamedTuple):
 
 
 class WaitingTask(NamedTuple):
-    """Which task of a run waits for a person."""
+    """A task that waits for a person."""
 
     run: DagRunRef
     task_id: str
 
 
 class AirflowApi:
-    """Somebody at an Airflow; every wait ends, and says what it waited for."""
+    """A user of an Airflow over its REST API; every wait has a timeout with a message."""
 
     def __init__(self, url: str, username: str, password: str) -> None:
         self.url = url
@@ -80,11 +78,11 @@ class AirflowApi:
         reply = self.reply(method, path, given)
         if not reply.is_success:
             raise Refused(f"Airflow refused {method} {path}: {reply.status_code} {reply.text}")
-        result: dict[str, Any] = reply.json()
-        return result
+        document: dict[str, Any] = reply.json()
+        return document
 
     def reply(self, method: str, path: str, given: Any = None) -> httpx.Response:
-        """What may be asked twice is asked again while a busy host gives a poor answer or none."""
+        """A request; an idempotent request is retried while a busy host fails to answer."""
         attempts = _ATTEMPTS if method == "GET" or path.startswith("/auth/") else 1
         for left in reversed(range(attempts)):
             try:
@@ -98,7 +96,7 @@ class AirflowApi:
         raise AssertionError(path)
 
     def await_dags(self, value: set[str], timeout_sec: float) -> None:
-        """Until the DAG processor has read them."""
+        """Wait until the DAG processor has parsed the DAGs."""
 
         def there() -> bool:
             result = self.ask("GET", "/api/v2/dags?limit=100")["dags"]
@@ -110,7 +108,7 @@ class AirflowApi:
         self.ask("PATCH", f"/api/v2/dags/{dag_id}", {"is_paused": False})
 
     def watch(self, dag_id: str) -> None:
-        """Unpause a DAG that something outside starts, and have Airflow look out for that now."""
+        """Unpause a DAG with an external trigger, and have Airflow start the trigger now."""
         self.unpause(dag_id)
         token = self.ask("GET", f"/api/v2/dags/{dag_id}")["file_token"]
         self.ask("PUT", f"/api/v2/parseDagFile/{token}")
@@ -120,12 +118,12 @@ class AirflowApi:
         return _run(self.ask("POST", f"/api/v2/dags/{dag_id}/dagRuns", given))
 
     def runs(self, dag_id: str) -> list[DagRunRef]:
-        """The oldest first."""
+        """The runs of a DAG, oldest first."""
         result = self.ask("GET", f"/api/v2/dags/{dag_id}/dagRuns?limit=100")["dag_runs"]
         return [_run(item) for item in sorted(result, key=lambda item: str(item["run_after"]))]
 
     def await_new(self, dag_id: str, before: list[DagRunRef], timeout_sec: float) -> DagRunRef:
-        """A run that nobody here has started."""
+        """Wait for a run that was started by Airflow itself."""
         known = {dag_run_ref.run_id for dag_run_ref in before}
 
         def there() -> DagRunRef | None:
@@ -142,17 +140,19 @@ class AirflowApi:
             result = self.run(run.dag_id, run.run_id)
             return result if result.has_ended else None
 
-        found: DagRunRef = await_that(ended, f"the end of {run.dag_id} {run.run_id}", timeout_sec)
-        return found
+        run_at_end: DagRunRef = await_that(
+            ended, f"the end of {run.dag_id} {run.run_id}", timeout_sec
+        )
+        return run_at_end
 
     def tasks(self, run: DagRunRef) -> dict[str, str]:
-        """The state of each task."""
+        """The states of the tasks of a run."""
         path = f"/api/v2/dags/{run.dag_id}/dagRuns/{run.run_id}/taskInstances"
         result = self.ask("GET", path)["task_instances"]
         return {str(item["task_id"]): str(item["state"]) for item in result}
 
     def await_question(self, dag_id: str, timeout_sec: float) -> WaitingTask:
-        """A task that waits for a person, in whichever run."""
+        """Wait for a task that asks a person, in any run."""
         tasks: list[WaitingTask] = await_that(
             lambda: self.questions(dag_id), f"a question of {dag_id}", timeout_sec
         )
@@ -167,7 +167,7 @@ class AirflowApi:
         return [task for task in waiting_tasks if not task.run.has_ended]
 
     def await_answered(self, run: DagRunRef, option: str, timeout_sec: float) -> DagRunRef:
-        """The end of a run; what Airflow asks anew, after a fault of its own, is answered anew."""
+        """Wait for the end of a run; a question that is asked again is answered again."""
 
         def ended() -> DagRunRef | None:
             for question in self.questions(run.dag_id):
@@ -176,8 +176,10 @@ class AirflowApi:
             result = self.run(run.dag_id, run.run_id)
             return result if result.has_ended else None
 
-        found: DagRunRef = await_that(ended, f"the end of {run.dag_id} {run.run_id}", timeout_sec)
-        return found
+        answered: DagRunRef = await_that(
+            ended, f"the end of {run.dag_id} {run.run_id}", timeout_sec
+        )
+        return answered
 
     def answer(self, question: WaitingTask, option: str) -> httpx.Response:
         run = question.run
@@ -186,7 +188,7 @@ class AirflowApi:
         return self.reply("PATCH", f"{at}/hitlDetails", given)
 
     def set_success(self, question: WaitingTask) -> httpx.Response:
-        """What somebody does who wants a task to count as done though nobody has answered it."""
+        """Set the state of a task by hand, without an answer."""
         run = question.run
         at = f"/api/v2/dags/{run.dag_id}/dagRuns/{run.run_id}/taskInstances/{question.task_id}"
         return self.reply("PATCH", at, {"new_state": "success"})
@@ -197,11 +199,11 @@ class AirflowApi:
 
 def await_that(there: Callable[[], Any], what: str, timeout_sec: float) -> Any:
     deadline = time.monotonic() + timeout_sec
-    while not (result := there()):
+    while not (value := there()):
         if time.monotonic() > deadline:
             raise Refused(f"waited {timeout_sec:.0f} s in vain for {what}")
         interruptible_sleep(_LOOK_SEC)
-    return result
+    return value
 
 
 def _run(document: dict[str, Any]) -> DagRunRef:
@@ -212,7 +214,7 @@ def _run(document: dict[str, Any]) -> DagRunRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoClaim:
-    """``told`` is what it was judged by; ``link`` leads to the thing itself."""
+    """A claim; ``detail`` is what it was judged by, ``link`` its evidence."""
 
     says: str
     holds: bool
@@ -224,7 +226,7 @@ class DemoClaim:
 
 
 class Claims:
-    """In the order in which they were judged."""
+    """The judged claims, in order."""
 
     def __init__(self) -> None:
         self.judged: list[DemoClaim] = []
@@ -250,12 +252,9 @@ def table(claims: list[DemoClaim]) -> Iterator[str]:
         yield f"  {claim.says:<{width}}  {claim.link}"
 
 
-_START_SEC: Final = 60.0
-
-
 @contextmanager
 def object_server(log: Path, buckets: tuple[str, ...]) -> Iterator[str]:
-    """Its address, with these buckets in it; it ends with the block."""
+    """An S3-compatible server with these buckets, as its URL; stopped at the end of the block."""
     program = Path(sys.executable).with_name("moto_server")
     if not program.exists():
         raise Refused("moto_server is missing: run make setup")
@@ -297,16 +296,13 @@ def _free_port() -> int:
         return port
 
 
-_PATIENCE_SEC: Final = 300.0
-
-
 class CommandResult(NamedTuple):
     code: int
     document: Mapping[str, Any]
 
 
-class Words:
-    """Each command is told before it runs; its answer is one JSON document."""
+class CommandRunner:
+    """Runs ``veen`` commands; each is printed before it runs, and answers with a JSON document."""
 
     def __init__(self, environment: Mapping[str, str], tell: Callable[[str], None]) -> None:
         self._environment = {**environment, "PYTHONSAFEPATH": "1"}
@@ -346,13 +342,9 @@ def _document(printed: bytes) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-PATIENCE_SEC = 600.0
-"""How long one run of a DAG may take on a small, busy host."""
-
-
 @dataclass(frozen=True, slots=True)
 class DemoZone:
-    """One zone, and Airflow as its people and its query service see it."""
+    """A zone, and its Airflow as seen by its users and its query service."""
 
     home: ZoneHome
     zone: ZoneConfig
@@ -366,43 +358,43 @@ class DemoZone:
 
     @property
     def admin(self) -> tuple[str | Path, ...]:
-        """The words by which a command acts as the one who manages streams."""
+        """Options with which a command acts as the admin."""
         return (*self.config, "--client", self.home.identity("admin").root, "--principal", "admin")
 
     def log_of(self, run: DagRunRef) -> str:
-        """What Airflow kept of a run; it is there when Airflow is not."""
+        """The artefacts of the zone, which are files."""
         folder = self.home.airflow / "logs" / f"dag_id={run.dag_id}" / f"run_id={run.run_id}"
         return str(folder)
 
     def made(self, kind: str, limit: int = 100) -> list[Artefact]:
-        """The newest first."""
+        """The artefacts of a kind, newest first."""
         return list(artefacts.newest(self.home.root, kind, limit))
 
 
 @dataclass(frozen=True, slots=True)
 class DemoStage:
-    """``online`` is Z1 and ``offline`` Z2; ``tell`` prints as it happens."""
+    """Both zones, ``online`` Z1 and ``offline`` Z2; ``tell`` prints progress."""
 
     folder: Path
     online: DemoZone
     offline: DemoZone
-    words: Words
+    commands: CommandRunner
     claims: Claims
     tell: Callable[[str], None]
 
     @property
     def stick(self) -> Path:
-        """The directory that stands for the medium, as it is mounted in Z1."""
+        """The directory that simulates the medium in Z1."""
         return self.online.zone.dags.medium
 
     @property
     def mounted(self) -> Path:
-        """The same medium in Z2, once somebody has carried it over."""
+        """The same medium in Z2."""
         return self.offline.zone.dags.medium
 
     def succeeded(self, side: DemoZone, run: DagRunRef) -> DagRunRef:
-        """The run at its end; one that fails ends the demonstration."""
-        dag_run_ref = side.operator.await_end(run, PATIENCE_SEC)
+        """Wait for the end of a run; a failed run ends the demonstration."""
+        dag_run_ref = side.operator.await_end(run, RUN_TIMEOUT_SEC)
         if dag_run_ref.state != "success":
             raise Refused(
                 f"{run.dag_id} failed in {side.zone.name}: {side.operator.tasks(run)}; "
@@ -412,22 +404,25 @@ class DemoStage:
         return dag_run_ref
 
     def heads(self, side: DemoZone, beginning: str) -> dict[str, int]:
-        """How far the streams of that name go, by a checkpoint that the hub signs for it."""
-        document = self.words.veen("recorder", "checkpoint", "create", *side.admin).document
+        """The ends of streams with a prefix, from a new checkpoint."""
+        document = self.commands.veen("recorder", "checkpoint", "create", *side.admin).document
         return {
-            item["name"]: item["last_seq"]
-            for item in document["streams"]
-            if item["name"].startswith(beginning)
+            stream["name"]: stream["last_seq"]
+            for stream in document["streams"]
+            if stream["name"].startswith(beginning)
         }
 
 
 @contextmanager
 def staged(
-    folder: Path, homes: tuple[ZoneHome, ZoneHome], words: Words, tell: Callable[[str], None]
+    folder: Path,
+    homes: tuple[ZoneHome, ZoneHome],
+    commands: CommandRunner,
+    tell: Callable[[str], None],
 ) -> Iterator[DemoStage]:
     with ExitStack() as stack:
         online, offline = (_side(home, stack) for home in homes)
-        yield DemoStage(folder, online, offline, words, Claims(), tell)
+        yield DemoStage(folder, online, offline, commands, Claims(), tell)
 
 
 def _side(home: ZoneHome, stack: ExitStack) -> DemoZone:

@@ -1,9 +1,4 @@
-"""Bridge steps: carriers from one zone to the other, once, whole, in order and unharmed.
-
-Bridge step: a query of Z1 crosses with its digest, and Z2 runs it again (Query API 9.1).
-
-Bridge steps: what is missing is named, and J1 to K2 are proven.
-"""
+"""Bridge steps: carriers between two zones, a query that crosses (Query API 9.1), J1 to K2."""
 
 from __future__ import annotations
 
@@ -69,6 +64,14 @@ from veen.wire.body import AnyItem
 from veen.wire.canonical_json import value_to_cbor
 
 _VOLUME: Final = "v001.agv"
+_RESULT_ID: Final = f"r-{'0' * 31}1"
+_QUERY: Final = {
+    "version": 1,
+    "scope": [ORDERS],
+    "filter": {},
+    "projection": ["subject_id", "event_type", "payload.number"],
+    "evidence": {"mode": "full"},
+}
 
 
 def carry(world: BridgeWorld) -> None:
@@ -145,16 +148,6 @@ CARRIER_STEPS: Final = (
     SelftestStep("damaged", damaged),
     SelftestStep("behind-a-gap", behind_a_gap),
 )
-
-
-_RESULT_ID: Final = f"r-{'0' * 31}1"
-_QUERY: Final = {
-    "version": 1,
-    "scope": [ORDERS],
-    "filter": {},
-    "projection": ["subject_id", "event_type", "payload.number"],
-    "evidence": {"mode": "full"},
-}
 
 
 def query_replay(world: BridgeWorld) -> None:

@@ -1,4 +1,4 @@
-"""``veen selftest``: the program tried out against a hub of its own, and cleaned up after."""
+"""``veen selftest``: tests of the program against a hub of its own, which is removed afterwards."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""Core steps: who may write, where, how long and how fast (spec 6).
-
-Core steps: one epoch follows another, and checkpoints tie their labels (spec 4.4, 12).
-
-Core steps: what is sent arrives, proved and readable for its reader alone (spec 4, 5).
-
-Core steps: a client that has lost or damaged what it knew (RESYNC0).
-"""
+"""Core steps: capabilities (spec 6), epochs (4.4, 12), messages (4, 5) and recovery (RESYNC0)."""
 
 from __future__ import annotations
 
@@ -39,6 +32,10 @@ from veen.receipt import Receipt
 _TTL_SEC: Final = 2
 _BURST: Final = 3
 _CAPABILITY_WAIT_SEC: Final = 30.0
+_EPOCH_WAIT_SEC: Final = 60.0
+_MESSAGE_COUNT: Final = 5
+_STATE_COUNT: Final = 12
+_BACK: Final = 5
 
 
 def use(world: World) -> None:
@@ -152,9 +149,6 @@ CAPABILITY_STEPS: Final = (
 )
 
 
-_EPOCH_WAIT_SEC: Final = 60.0
-
-
 def epoch_roll(world: World) -> None:
     """The old label ends with a checkpoint, and the first of the new one names it (Vector C)."""
     labels, writer = world.labels(profile=ROLLING), world.writer(ROLLING)
@@ -224,9 +218,6 @@ def _pause(deadline: float, what: str) -> None:
 
 
 EPOCH_STEPS: Final = (SelftestStep("epoch-roll", epoch_roll),)
-
-
-_MESSAGE_COUNT: Final = 5
 
 
 def hub_start(world: World) -> None:
@@ -343,10 +334,6 @@ MESSAGE_STEPS: Final = (
     SelftestStep("attachments", attachments),
     SelftestStep("read-access", read_access),
 )
-
-
-_STATE_COUNT: Final = 12
-_BACK: Final = 5
 
 
 def resync_after_loss(world: World) -> None:

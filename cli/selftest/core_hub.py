@@ -1,8 +1,7 @@
-"""Core steps: a hub that gets a new key, is killed, is watched, and is checked byte by byte.
+"""Core steps about a hub: key rotation, crash, logs, fsck, and every refusal of admission.
 
-Core steps: what a hub must not take, each row of the admission table (spec 7, 8.2, 14.2).
-
-After each refusal a right message gets the number it would have had: nothing was kept.
+They cover each row of the admission table (spec 7, 8.2, 14.2). After each refusal a valid message
+gets the next number: nothing of the refused message was stored.
 """
 
 from __future__ import annotations
@@ -41,6 +40,7 @@ _LOGGED: Final = (
     "label", "client_id_prefix", "stream_seq", "leaf_hash_prefix", "bytes_in", "bytes_out",
     "verify_ms", "commit_ms",
 )  # fmt: skip
+_BSTR32: Final = b"\x58\x20"
 
 
 def key_rotation(world: World) -> None:
@@ -163,9 +163,6 @@ HUB_STEPS: Final = (
     SelftestStep("health-and-metrics", health_and_metrics),
     SelftestStep("hub-verify", hub_verify),
 )
-
-
-_BSTR32: Final = b"\x58\x20"
 
 
 def signature(world: World) -> None:

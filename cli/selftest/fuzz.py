@@ -1,9 +1,4 @@
-"""Bytes, broken by chance in the ways that bytes break (TS0).
-
-Fuzz steps: broken bytes are Malformed to every decoder, and nothing worse (spec 3.1).
-
-Fuzz steps: a hub answers broken bytes with the right error, and lives on (spec 8.1, 10.6).
-"""
+"""Fuzz steps: mutated bytes for every decoder (spec 3.1) and for a hub (spec 8.1, 10.6), by TS0."""
 
 from __future__ import annotations
 
@@ -31,6 +26,12 @@ _HEADS: Final = bytes(
      0xA0, 0xBB, 0xBF, 0xC0, 0xD9, 0xF4, 0xF6, 0xF7, 0xF9, 0xFB, 0xFF)
 )  # fmt: skip
 """First bytes of items, among them those that announce the most and those that are never right."""
+_DECODER_RUNS: Final = 1_000
+_NAMED: Final = (Msg, Receipt, Checkpoint, MmrProof)
+_HUB_RUNS: Final = 200
+_BATCH: Final = 25
+_LARGEST: Final = 16
+_JSON: Final = "application/json"
 
 
 def broken(chance: random.Random, raw: bytes) -> bytes:
@@ -86,10 +87,6 @@ def _nest(chance: random.Random, raw: bytes) -> bytes:
 _WAYS: Final = (_cut, _cut, _flip, _flip, _head, _head, _insert, _drop, _repeat, _noise, _nest)
 
 
-_DECODER_RUNS: Final = 1_000
-_NAMED: Final = (Msg, Receipt, Checkpoint, MmrProof)
-
-
 def decoding(types: Sequence[type[WireObject]]) -> Callable[[World], None]:
     def step(world: World) -> None:
         for number in world.cases(_DECODER_RUNS):
@@ -121,12 +118,6 @@ DECODER_STEPS: Final = (
     SelftestStep("decode-mmr-proof", decoding([MmrProof])),
     SelftestStep("decode-envelopes", decoding([item for item in TYPES if item not in _NAMED])),
 )
-
-
-_HUB_RUNS: Final = 200
-_BATCH: Final = 25
-_LARGEST: Final = 16
-_JSON: Final = "application/json"
 
 
 def messages(world: World) -> None:

@@ -1,4 +1,4 @@
-"""Requests as no client library would send them, and what a hub has to answer (spec 8.2, 10.6)."""
+"""Raw requests that no client library would send, and the expected answers (spec 8.2, 10.6)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Property steps: what must hold however often one sends to a hub (spec 4.2, 7).
-
-Property steps: the range and its proofs against a tree that is built the slow way (spec 5).
-
-Property steps: one object, one encoding, for every type on the wire (spec 3.1).
-"""
+"""Property steps: sequence numbers and nonces (spec 4.2, 7), Merkle ranges (5), encodings (3.1)."""
 
 from __future__ import annotations
 
@@ -44,6 +39,10 @@ from veen.wire import cbor
 
 _USUAL_DUPLICATES: Final = 60
 _USUAL_NONCES: Final = 500
+_MMR_RUNS: Final = 200
+_MOST_LEAVES: Final = 130
+_WIRE_RUNS: Final = 20
+_USUAL_REFUSED: Final = 2
 
 
 def duplicate_rejection(world: World) -> None:
@@ -78,10 +77,6 @@ HUB_STEPS: Final = (
     SelftestStep("duplicate-rejection", duplicate_rejection),
     SelftestStep("nonce-uniqueness", nonce_uniqueness),
 )
-
-
-_MMR_RUNS: Final = 200
-_MOST_LEAVES: Final = 130
 
 
 def associativity(world: World) -> None:
@@ -252,10 +247,6 @@ MMR_STEPS: Final = (
     SelftestStep("range-proofs", ranges),
     SelftestStep("consistency-proofs", consistent_sizes),
 )
-
-
-_WIRE_RUNS: Final = 20
-_USUAL_REFUSED: Final = 2
 
 
 def determinism(world: World) -> None:

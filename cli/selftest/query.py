@@ -1,8 +1,5 @@
-"""What the steps of the query suite share: a recorder with events, and a service that runs.
-
-Query steps: rows, hashes and evidence, made a second time by hand (Query API 5, 6).
-
-Query steps: who may ask, what is left in the log, and what no tampering gets past.
+"""Query steps: rows, hashes and evidence recomputed by hand (Query API 5, 6), access and
+tampering.
 """
 
 from __future__ import annotations
@@ -54,6 +51,8 @@ _PEOPLE: Final = {
 
 _WAIT_SEC: Final = 60.0
 _PAUSE_SEC: Final = 0.02
+_RATE: Final = 0.5
+_MOST: Final = 7
 
 
 def identity_of(name: str) -> bytes:
@@ -230,10 +229,6 @@ def wait_until(there: Callable[[], Any], what: str) -> Any:
             raise Unexpected(f"expected {what} within {_WAIT_SEC:.0f} s")
         time.sleep(_PAUSE_SEC)
     return result
-
-
-_RATE: Final = 0.5
-_MOST: Final = 7
 
 
 def evidence_none(world: QueryWorld) -> None:

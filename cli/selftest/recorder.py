@@ -1,7 +1,4 @@
-"""Recorder steps: each event in its one stream, by its own principal, in one order (SDR0 3.2).
-
-Recorder steps: one signed document over all streams, remembered elsewhere (SDR0 3.2.4).
-"""
+"""Recorder steps: streams, principals and order (SDR0 3.2), checkpoints and anchors (3.2.4)."""
 
 from __future__ import annotations
 
@@ -36,6 +33,8 @@ from veen.wire.body import AnyItem
 from veen.wire.canonical_json import value_to_cbor
 
 _EVENT_COUNT: Final = 12
+_PROOF_COUNT: Final = 9
+_LINE: Final = ("previous", "index", "root", "epoch", "ts", "nonce")
 
 
 def emit_by_type(world: World) -> None:
@@ -181,10 +180,6 @@ EVENT_STEPS: Final = (
     SelftestStep("principal", principal),
     SelftestStep("order", order),
 )
-
-
-_PROOF_COUNT: Final = 9
-_LINE: Final = ("previous", "index", "root", "epoch", "ts", "nonce")
 
 
 def checkpoint(world: World) -> None:

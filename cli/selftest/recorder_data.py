@@ -1,7 +1,4 @@
-"""Events that a self-test records, and what has to be in the log of them.
-
-A log that was rewritten: whole in itself, every receipt and proof made anew (I2).
-"""
+"""Events that the recorder steps record, and logs that are consistently rewritten (I2)."""
 
 from __future__ import annotations
 

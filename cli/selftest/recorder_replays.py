@@ -1,4 +1,4 @@
-"""Recorder steps: replay by place and by time, proven by the reader; tampering shows (I2)."""
+"""Recorder steps: replay by place and by time, proven by the reader; tampering is detected (I2)."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
-"""Objects of every wire type, made by chance and valid by construction (spec 3.1).
+"""Test data and the runner: random wire objects, a naive Merkle range, invalid encodings, steps.
 
-The range of leaves as the specification draws it, built the slow way: a second opinion (5.1).
-
-Other encodings of the same value, none of which a strict reader may take (spec 3.1).
-
-The steps of a self-test: named, run in order, and each its own success or failure.
+Objects of every wire type are valid by construction (spec 3.1). The range is computed as the
+specification defines it (5.1), as a second implementation.
 """
 
 from __future__ import annotations
@@ -49,6 +46,15 @@ from veen.wire.api import BatchResult, ErrorEnvelope, LocateRequest
 from veen.wire.objects import WireArray, WireMap, WireObject
 from veen.wire.schema import Size
 
+_SIZES: Final = {24: 1, 25: 2, 26: 4, 27: 8}
+_BREAK: Final = b"\xff"
+_UINTS: Final = (0, 1, 23, 24, 255, 256, 65_535, 65_536, 2**32 - 1, 2**32, 2**64 - 1)
+_MODULES: Final = (
+    msg, receipt, checkpoint, proofs, proofs, proofs, captoken, captoken, label, payload,
+    hub_identity, api, api, recorder_checkpoint,
+)  # fmt: skip
+W = TypeVar("W")
+
 
 def naive_subtree(leaves: Sequence[bytes]) -> bytes:
     """The node above 2^h leaves."""
@@ -90,8 +96,6 @@ class NaiveTree:
 
 _UINT, _BSTR, _TSTR, _ARRAY, _MAP, _SIMPLE = 0, 2, 3, 4, 5, 7
 _STRINGS: Final = (_BSTR, _TSTR)
-_SIZES: Final = {24: 1, 25: 2, 26: 4, 27: 8}
-_BREAK: Final = b"\xff"
 
 
 class CborHead(NamedTuple):
@@ -164,13 +168,6 @@ def _disordered(raw: bytes) -> Iterator[tuple[str, bytes]]:
     first, other = raw[top.after : second], raw[second:third]
     yield "keys out of order", raw[: top.after] + other + first + raw[third:]
     yield "a key twice", raw[: top.after] + first + first + raw[third:]
-
-
-_UINTS: Final = (0, 1, 23, 24, 255, 256, 65_535, 65_536, 2**32 - 1, 2**32, 2**64 - 1)
-_MODULES: Final = (
-    msg, receipt, checkpoint, proofs, proofs, proofs, captoken, captoken, label, payload,
-    hub_identity, api, api, recorder_checkpoint,
-)  # fmt: skip
 
 
 def _types(module: ModuleType) -> Iterator[type[WireObject]]:
@@ -341,9 +338,6 @@ _SPECIAL: Final[dict[Any, Callable[[random.Random], dict[str, Any]]]] = {
     RecorderCheckpoint: _recorder_checkpoint,
     ProofStep: lambda chance: {"dir": chance.randrange(2)},
 }
-
-
-W = TypeVar("W")
 
 
 class Unexpected(VeenError):

@@ -1,6 +1,6 @@
-"""Which error a message has coming before its place in the log is looked at (spec 8.1, 8.2).
+"""The expected error of a message before its place in the log is checked (spec 8.1, 8.2).
 
-Written a second time, from the table: the hub's own admission is what is being tried.
+A second implementation of the admission table, since the hub's own is under test.
 """
 
 from __future__ import annotations

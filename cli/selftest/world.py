@@ -1,14 +1,7 @@
-"""What the steps of a self-test share: a directory that will be gone, a hub, clients, chance.
+"""The world of a self-test: a temporary directory, a hub, a query service, clients, randomness.
 
-The settings of a self-test's hub: gated, read by policy, as it should be run, but small.
-
-A process that a self-test starts for itself on a free port, and ends in any case (OS13.1).
-
-The hub that a self-test starts for itself: a process of its own on a free port (OS13.1).
-
-The query service that a self-test starts for itself, as ``veen recorder serve`` does.
-
-A client that builds its messages by hand, right or wrong, as a step wants them.
+The hub and the service are processes on free ports, ended in any case (OS13.1). The hub is gated
+and read by policy. A writer builds messages by hand, valid or not.
 """
 
 from __future__ import annotations
@@ -60,6 +53,19 @@ PEOPLE: Final = {
     "recorder": ("query", '["record/*"]', '["record/query/*"]'),
 }
 """Clients that the hub knows by their keys: the role of each, what it reads and what it writes."""
+_PR_SET_PDEATHSIG: Final = 1
+_START_SEC: Final = 60.0
+_STOP_SEC: Final = 60.0
+_PAUSE_SEC: Final = 0.02
+_SCHEMA: Final = h(b"veen.selftest.v1")
+_KNOWN: Final = [
+    (item.code.value, item.detail_enum) for item in (Failure.DUPLICATE, Failure.PREV_ACK)
+]
+"""How a message is refused that is in the log: it may also look back too far by now."""
+LIMITS: Final = Limits(max_msg_bytes=65_536, max_body_bytes=32_768, max_epoch_skew_sec=2)
+ROLLING: Final = Profile(epoch_sec=2)
+ROLLING_STREAMS: Final = ("selftest/epoch-window", "selftest/epoch-roll")
+_HOUR_SEC: Final = 3_600
 
 
 def hub_settings_text(
@@ -114,12 +120,6 @@ def _stream(name: str, epoch_sec: int) -> str:
 name = "{name}"
 epoch_sec = {epoch_sec}
 """
-
-
-_PR_SET_PDEATHSIG: Final = 1
-_START_SEC: Final = 60.0
-_STOP_SEC: Final = 60.0
-_PAUSE_SEC: Final = 0.02
 
 
 class ProcessUnderTest:
@@ -240,13 +240,6 @@ class ServiceUnderTest(ProcessUnderTest):
         self.launch(ServiceLaunch(config, caps=caps).command("recorder.service.supervisor"))
 
 
-_SCHEMA: Final = h(b"veen.selftest.v1")
-_KNOWN: Final = [
-    (item.code.value, item.detail_enum) for item in (Failure.DUPLICATE, Failure.PREV_ACK)
-]
-"""How a message is refused that is in the log: it may also look back too far by now."""
-
-
 @dataclass(slots=True)
 class SampleWriter:
     """``client_seq`` and ``prev_ack`` are those of its next message."""
@@ -319,12 +312,6 @@ class SampleWriter:
             raise Unexpected(f"a message sent again: expected one of {_KNOWN}, found {text}")
         expect("where it is", detail.get("stream_seq"), receipt.stream_seq)
         expect("its receipt", detail.get("receipt"), receipt.encode())
-
-
-LIMITS: Final = Limits(max_msg_bytes=65_536, max_body_bytes=32_768, max_epoch_skew_sec=2)
-ROLLING: Final = Profile(epoch_sec=2)
-ROLLING_STREAMS: Final = ("selftest/epoch-window", "selftest/epoch-roll")
-_HOUR_SEC: Final = 3_600
 
 
 @dataclass(slots=True)

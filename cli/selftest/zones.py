@@ -1,9 +1,4 @@
-"""One side of a bridge under test: a gated hub, identities of its own, and their settings.
-
-What steps of the bridge suite share: two zones with a gap between them, new for each step.
-
-A recorder at the hub of a self-test: its settings, its streams, and identities that differ.
-"""
+"""Two zones of the bridge suite, new for each step, and recorders at the hub of a self-test."""
 
 from __future__ import annotations
 
@@ -67,6 +62,11 @@ SOURCES: Final = (ORDERS, *QUERIES)
 IMPORTED_QUERIES: Final = tuple(f"import/{item}" for item in QUERIES)
 IMPORTED_LOG: Final = f"import/{ONLINE_LOG}"
 _DAY_SEC: Final = 86_400
+OPERATOR: Final = "self-test"
+BUNDLE_EVENTS: Final = 2
+_START_MS: Final = 1_763_500_000_000
+_PROFILE: Final = h(b"profile of a self-test")
+_HOUR_SEC: Final = 3_600
 
 
 class SidePerson(NamedTuple):
@@ -201,12 +201,6 @@ class BridgeSide:
                 lines += [f"read = {json.dumps(item.reads)}", f"write = {json.dumps(item.writes)}"]
                 lines += [f'public_key = "{self.keys[name].hex()}"']
         return "\n".join(lines)
-
-
-OPERATOR: Final = "self-test"
-BUNDLE_EVENTS: Final = 2
-_START_MS: Final = 1_763_500_000_000
-_PROFILE: Final = h(b"profile of a self-test")
 
 
 class BridgeWorld:
@@ -423,9 +417,6 @@ def a_bridge_world(
             yield world
         finally:
             world.end()
-
-
-_HOUR_SEC: Final = 3_600
 
 
 class SelftestZone:

@@ -1,30 +1,27 @@
-"""Alarms: what people must hear of, kept for the page of the zone until the task has succeeded.
-
-How people hear of what went wrong: the port, a log, and a webhook.
+"""Alarms, which the zone's page lists until their task succeeds, and notices: a log or a webhook.
 
 A notice has ids, counts and a section of the runbook; never payloads, keys or tokens.
 """
 
 from __future__ import annotations
 
+import http.client
+import json
 import logging
+import os
 import re
+import urllib.error
+import urllib.request
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+from urllib.parse import urlsplit
 
-from veen_airflow.artefacts import DagArtefact, keep, known
+from veen_airflow.artefacts import DagArtefact, artefact_state, write_artefact
 
 if TYPE_CHECKING:
     from zone.config import ZoneConfig
-import http.client
-import json
-import os
-import urllib.error
-import urllib.request
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Protocol
-from urllib.parse import urlsplit
 
 KIND: Final = "alarm"
 RAISED: Final = "raised"
@@ -33,87 +30,86 @@ RUN_FAILED: Final = "A run of a DAG has failed"
 _SECTION: Final = re.compile(r'What to do: docs/runbook\.md, section "([^"]+)"')
 _MOST: Final = 1_000
 _LOG = logging.getLogger(__name__)
-
-
-class Alarm(Exception):
-    """Something that people must hear of; ``key`` names it, so that told again it is one thing.
-
-    ``made`` is what there is all the same, such as the report that tells of it.
-    """
-
-    def __init__(self, key: str, what: str, made: Sequence[DagArtefact] = ()) -> None:
-        super().__init__(what)
-        self.key = key
-        self.made = tuple(made)
-
-
-def keep_alarm(zone: ZoneConfig, alarm: Alarm, context: Mapping[str, Any], section: str) -> None:
-    """``section`` of the runbook says what to do."""
-    for item in alarm.made:
-        keep(zone, item, context)
-    name = _incident(zone, f"{context['ti'].dag_id}-{alarm.key}")
-    summary = {"what": str(alarm), "runbook": section}
-    keep(zone, DagArtefact(kind=KIND, id=name, state=RAISED, summary=summary), context)
-
-
-def keep_failure(zone: ZoneConfig, context: Mapping[str, Any], what: str) -> None:
-    """A task that has failed for good shows on the page; one that raised an alarm does already."""
-    from zone.artefacts import standing  # noqa: PLC0415 - as in keep
-
-    task = context["ti"]
-    told_of = (item for item in standing(zone.folder, _MOST) if item.dag_id == task.dag_id)
-    runs = {
-        run
-        for item in told_of
-        if item.task_id == task.task_id
-        for run in (item.run_id, item.seen.run_id if item.seen else "")
-    }
-    if task.run_id not in runs:
-        match = _SECTION.search(what)
-        section = match[1] if match else RUN_FAILED
-        detail = what[: match.start()].rstrip() if match else what
-        keep_alarm(zone, Alarm(f"{task.task_id}-failed", detail), context, section)
-
-
-def end_alarms(zone: ZoneConfig, context: Mapping[str, Any]) -> None:
-    """What a task has raised is over once it succeeds; the run that raised it stays named."""
-    from zone.artefacts import OVER, BadArtefact, standing  # noqa: PLC0415 - as in keep
-
-    task = context["ti"]
-    try:
-        result = standing(zone.folder, _MOST)
-    except BadArtefact as error:
-        _LOG.warning("no alarm is ended before this is corrected: %s", error)
-        return
-    for item in result:
-        if (item.dag_id, item.task_id) == (task.dag_id, task.task_id):
-            keep(
-                zone, DagArtefact(kind=KIND, id=item.id, state=OVER, summary=item.summary), context
-            )
-
-
-def _incident(zone: ZoneConfig, name: str) -> str:
-    """The alarm that stands; one that comes back after it was over is another one."""
-    from zone.artefacts import OVER  # noqa: PLC0415 - as in keep
-
-    number, result = 1, name
-    while known(zone, KIND, result) == OVER:
-        number += 1
-        result = f"{name}.{number}"
-    return result
-
-
 TOKEN: Final = "VEEN_NOTIFY_TOKEN"  # noqa: S105 - the name of a variable
-"""The environment variable with the bearer token of the webhook, where it asks for one."""
-
+"""The environment variable with the bearer token of the webhook, if it needs one."""
 _TIMEOUT_SEC: Final = 10.0
 _LONGEST: Final = 2_000
 _REDIRECT: Final = 300
 
 
+class Alarm(Exception):
+    """Something that people must know; ``key`` identifies it, so that a repeated alarm is the same.
+
+    ``artefacts`` were made nevertheless, such as the report about it.
+    """
+
+    def __init__(self, key: str, what: str, artefacts: Sequence[DagArtefact] = ()) -> None:
+        super().__init__(what)
+        self.key = key
+        self.artefacts = tuple(artefacts)
+
+
+def store_alarm(zone: ZoneConfig, alarm: Alarm, context: Mapping[str, Any], section: str) -> None:
+    """Store an alarm; ``section`` of the runbook says what to do."""
+    for artefact in alarm.artefacts:
+        write_artefact(zone, artefact, context)
+    name = _incident(zone, f"{context['ti'].dag_id}-{alarm.key}")
+    summary = {"what": str(alarm), "runbook": section}
+    write_artefact(zone, DagArtefact(kind=KIND, id=name, state=RAISED, summary=summary), context)
+
+
+def store_failure(zone: ZoneConfig, context: Mapping[str, Any], what: str) -> None:
+    """Store an alarm for a task that failed for good, unless it raised an alarm itself."""
+    from zone.artefacts import standing  # noqa: PLC0415 - as in keep
+
+    task = context["ti"]
+    alarms = (alarm for alarm in standing(zone.folder, _MOST) if alarm.dag_id == task.dag_id)
+    runs = {
+        run
+        for alarm in alarms
+        if alarm.task_id == task.task_id
+        for run in (alarm.run_id, alarm.seen.run_id if alarm.seen else "")
+    }
+    if task.run_id not in runs:
+        match = _SECTION.search(what)
+        section = match[1] if match else RUN_FAILED
+        detail = what[: match.start()].rstrip() if match else what
+        store_alarm(zone, Alarm(f"{task.task_id}-failed", detail), context, section)
+
+
+def end_alarms(zone: ZoneConfig, context: Mapping[str, Any]) -> None:
+    """Resolve the alarms of a task, which has succeeded; they keep the run that raised them."""
+    from zone.artefacts import OVER, BadArtefact, standing  # noqa: PLC0415 - as in keep
+
+    task = context["ti"]
+    try:
+        alarms = standing(zone.folder, _MOST)
+    except BadArtefact as error:
+        _LOG.warning("no alarm is ended before this is corrected: %s", error)
+        return
+    for alarm in alarms:
+        if (alarm.dag_id, alarm.task_id) == (task.dag_id, task.task_id):
+            write_artefact(
+                zone,
+                DagArtefact(kind=KIND, id=alarm.id, state=OVER, summary=alarm.summary),
+                context,
+            )
+
+
+def _incident(zone: ZoneConfig, name: str) -> str:
+    """The id of the standing alarm; an alarm that recurs after it was resolved has a new id."""
+    from zone.artefacts import OVER  # noqa: PLC0415 - as in keep
+
+    number, alarm_id = 1, name
+    while artefact_state(zone, KIND, alarm_id) == OVER:
+        number += 1
+        alarm_id = f"{name}.{number}"
+    return alarm_id
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """``what`` is one plain sentence with what to do next."""
+    """A message to people; ``what`` is a sentence with what to do next."""
 
     zone: str
     dag_id: str
@@ -123,17 +119,17 @@ class Notice:
 
 
 class Notifier(Protocol):
-    def tell(self, notice: Notice) -> None:
-        """Bring a notice to people. What cannot be brought is logged, and fails nothing."""
+    def notify(self, notice: Notice) -> None:
+        """Deliver a notice to people. A failure is logged, and not raised."""
 
 
 class LogNotifier:
-    def tell(self, notice: Notice) -> None:
+    def notify(self, notice: Notice) -> None:
         _LOG.warning("NOTICE of zone %s, %s: %s", notice.zone, notice.dag_id, notice.what)
 
 
 class NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect is an answer like any other refusal: the token goes to the given URL alone."""
+    """Treats a redirect as an error, so that the token is sent to the given URL only."""
 
     def redirect_request(self, *_given: Any) -> None:
         return None
@@ -143,14 +139,14 @@ _OPENER: Final = urllib.request.build_opener(NoRedirect)
 
 
 class WebhookNotifier:
-    """Posts the notice as JSON, and follows no redirect; it is logged as well."""
+    """Posts the notice as JSON without following redirects, and logs it."""
 
     def __init__(self, url: str, token: str | None) -> None:
         self._url = url
         self._token = token
 
-    def tell(self, notice: Notice) -> None:
-        LogNotifier().tell(notice)
+    def notify(self, notice: Notice) -> None:
+        LogNotifier().notify(notice)
         headers = {"Content-Type": "application/json"}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
@@ -160,7 +156,7 @@ class WebhookNotifier:
             with _OPENER.open(request, timeout=_TIMEOUT_SEC):
                 _LOG.info("the webhook took the notice")
         except (OSError, http.client.HTTPException) as error:
-            # What else stands in a URL is often a secret.
+            # The rest of a URL is often a secret.
             _LOG.warning("%s did not take the notice: %s", _place(self._url), _why(error))
 
 
@@ -171,7 +167,7 @@ def _place(url: str) -> str:
 
 
 def _why(error: OSError | http.client.HTTPException) -> str:
-    """Without the words of a server, or of a library, that may have the URL in them."""
+    """The reason, without text of a server or library that may contain the URL."""
     if isinstance(error, urllib.error.HTTPError):
         is_redirect = _REDIRECT <= error.code < _REDIRECT + 100
         more = (
@@ -182,16 +178,16 @@ def _why(error: OSError | http.client.HTTPException) -> str:
 
 
 def notifier(where: str) -> Notifier:
-    """``log``, or the URL of a webhook."""
+    """The notifier for ``log`` or the URL of a webhook."""
     return LogNotifier() if where == "log" else WebhookNotifier(where, os.environ.get(TOKEN))
 
 
-def tell(context: Mapping[str, Any], what: str) -> None:
-    """Tell of something in the run at hand, in the way that the zone's file says."""
+def notify(context: Mapping[str, Any], what: str) -> None:
+    """Send a notice about the current run, as configured in the zone's file."""
     from zone.config import VARIABLE, load  # noqa: PLC0415 - only when there is something to tell
 
     zone, task = load(Path(os.environ[VARIABLE])), context["ti"]
-    notifier(zone.dags.notify).tell(
+    notifier(zone.dags.notify).notify(
         Notice(
             zone=zone.name,
             dag_id=task.dag_id,
@@ -202,15 +198,15 @@ def tell(context: Mapping[str, Any], what: str) -> None:
     )
 
 
-def tell_of_failure(context: Mapping[str, Any]) -> None:
-    """The callback of every task: it has failed, and is not tried again."""
+def notify_failure(context: Mapping[str, Any]) -> None:
+    """The failure callback of every task, after its last retry."""
 
     from veen.errors import VeenError  # noqa: PLC0415
     from zone.config import VARIABLE, load  # noqa: PLC0415
 
     what = str(context.get("exception") or "the task failed; its log tells why")
-    tell(context, what)
+    notify(context, what)
     try:
-        keep_failure(load(Path(os.environ[VARIABLE])), context, what)
+        store_failure(load(Path(os.environ[VARIABLE])), context, what)
     except (OSError, VeenError) as error:
         _LOG.warning("the failure cannot be shown on the page: %s", error)

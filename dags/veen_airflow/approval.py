@@ -1,18 +1,14 @@
-"""What people answered, read from Airflow's own human-in-the-loop record over its REST API.
+"""Approval of an import by people: the question, Airflow's record of the answers, the decision.
 
-A task of Airflow may read its own record only, so the import logs in with an account that may read
-``veen_import`` and nothing else (plugins/veen_auth.py).
+The question lists everything that is approved as a table. What does not fit is left out and asked
+by the next run, so that exactly what was shown is approved. Airflow renders the text as GitHub
+Flavored Markdown and drops HTML.
 
-The question that people are asked about an import: everything that is approved, as a table.
-
-What does not fit is left out whole and asked about by the next run; what is approved is exactly
-what was shown. Airflow renders the text as GitHub Flavored Markdown and drops HTML.
-
-Whether people have let an import in: Airflow's record, and the trace that each approval left.
-
-An answer counts if Airflow's human-in-the-loop record has it for the very try of the task, if the
-task itself ran to its end and noted the same answer, and if the text that was shown is the text of
-this run. A task that was set to success by hand has neither record nor trace, and is refused.
+A task may read only its own record, so that the import reads the answers over Airflow's REST API,
+with an account that may read ``veen_import`` and nothing else (plugins/veen_auth.py). An answer
+counts if Airflow's human-in-the-loop record has it for this try of the task, if the task ran to its
+end and noted the same answer, and if the text that was shown is that of this run. A task that was
+set to success by hand has neither record nor trace, and is refused.
 """
 
 from __future__ import annotations
@@ -37,21 +33,35 @@ from veen_airflow.zone import zone
 
 USER: Final = "VEEN_IMPORT_AIRFLOW_USER"
 PASSWORD: Final = "VEEN_IMPORT_AIRFLOW_PASSWORD"  # noqa: S105 - the name of a variable
-"""Where Airflow has another auth manager than the zone's: an account that may read veen_import."""
+"""An account that may read veen_import, if Airflow has another auth manager than the zone's."""
 
 _ACCOUNT: Final = "import"
 _TIMEOUT_SEC: Final = 30.0
 _MOST: Final = 100
 _MOST_BYTES: Final = 16 << 20
+MOST_ROWS: Final = 100
+MOST_CHARS: Final = 20_000
+"""The size limit of the rows of a question; at least one row is always shown."""
+FILE: Final = "question"
+_HEAD: Final = (
+    "| | Bundle | Stream | Events | Count | Age |\n"
+    "|---:|:---|:---|:---|---:|---:|\n"
+)  # fmt: skip
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9 ._/:@+=,;()#'-]")
+_DAY_SEC: Final = 86_400
+_MOST_OBSTRUCTED: Final = 10
+APPROVE: Final = "Approve"
+REJECT: Final = "Reject"
+_SUCCESS: Final = "success"
 
 
 class AnswersUnread(VeenError):
-    """Airflow does not tell what people answered; to ask again may help."""
+    """Airflow's record of the answers cannot be read; a retry may help."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalTask:
-    """One approval task as Airflow has it. ``body`` is None if it never put its question,
+    """An approval task in Airflow's record. ``body`` is None if it never asked its question,
     ``person`` None if nobody has answered it.
     """
 
@@ -65,16 +75,16 @@ class ApprovalTask:
 
 
 def recorded(context: Mapping[str, Any]) -> dict[str, ApprovalTask]:
-    """Every task of this run by its id, with the answer of those that asked one."""
+    """Every task of this run by its id, approval tasks with their answer."""
     run = f"/api/v2/dags/{context['ti'].dag_id}/dagRuns/{quote(context['run_id'], safe='')}"
     token = str(_ask("POST", "/auth/token", _account())["access_token"])
     tasks = _ask("GET", f"{run}/taskInstances?limit={_MOST}", token=token)
     details = _ask("GET", f"{run}/hitlDetails?limit={_MOST}", token=token)
-    result = {
+    by_task = {
         task["task_id"]: ApprovalTask(task["task_id"], task["state"], str(task["id"]))
         for task in tasks["task_instances"]
     }
-    return result | {item.task_id: item for item in map(_asked, details["hitl_details"])}
+    return by_task | {task.task_id: task for task in map(_asked, details["hitl_details"])}
 
 
 def _asked(detail: Mapping[str, Any]) -> ApprovalTask:
@@ -92,7 +102,7 @@ def _asked(detail: Mapping[str, Any]) -> ApprovalTask:
 
 
 def _account() -> dict[str, str]:
-    """From the environment, or from the file of passwords that the zone's Airflow has."""
+    """The account, from the environment or the password file of the zone's Airflow."""
     from airflow.sdk.configuration import conf  # noqa: PLC0415 - a DAG is parsed without it
 
     if USER in os.environ:
@@ -140,22 +150,9 @@ def _ask(
     return document
 
 
-MOST_ROWS: Final = 100
-MOST_CHARS: Final = 20_000
-"""Of the rows of one question; at least one row is always shown."""
-
-FILE: Final = "question"
-_HEAD: Final = (
-    "| | Bundle | Stream | Events | Count | Age |\n"
-    "|---:|:---|:---|:---|---:|---:|\n"
-)  # fmt: skip
-_UNSAFE: Final = re.compile(r"[^A-Za-z0-9 ._/:@+=,;()#'-]")
-_DAY_SEC: Final = 86_400
-
-
 @dataclass(frozen=True, slots=True)
 class ApprovalQuestion:
-    """``bundles`` are the ids in the table, in its order; ``later`` is how many did not fit."""
+    """A question; ``bundles`` are the ids in its table, ``later`` is how many did not fit."""
 
     bundles: tuple[str, ...]
     body: str
@@ -163,30 +160,30 @@ class ApprovalQuestion:
 
 
 def compose(
-    value: Sequence[Mapping[str, Any]], obstructed: Sequence[Mapping[str, Any]], refused: int
+    admissible: Sequence[Mapping[str, Any]], obstructed: Sequence[Mapping[str, Any]], refused: int
 ) -> ApprovalQuestion:
-    """``wanted`` are rows of ``veen bridge verify`` that may go in; ``obstructed`` are valid and
-    cannot go in now; ``refused`` is how many carriers were refused.
+    """Compose the question. ``admissible`` are rows of ``veen bridge verify`` that may be imported;
+    ``obstructed`` are valid and cannot be imported now; ``refused`` is how many were refused.
     """
     rows, size = list[str](), 0
-    for number, item in enumerate(value, 1):
-        row = _row(number, item)
+    for number, carrier in enumerate(admissible, 1):
+        row = _row(number, carrier)
         if rows and (len(rows) == MOST_ROWS or size + len(row) > MOST_CHARS):
             break
         rows.append(row)
         size += len(row)
-    shown = value[: len(rows)]
-    later = len(value) - len(rows)
+    shown = admissible[: len(rows)]
+    later = len(admissible) - len(rows)
     body = f"{_lead(shown, later)}\n\n{_HEAD}{''.join(rows)}{_rest(obstructed, refused)}"
-    return ApprovalQuestion(tuple(str(item["bundle_id"]) for item in shown), body, later)
+    return ApprovalQuestion(tuple(str(carrier["bundle_id"]) for carrier in shown), body, later)
 
 
 def asked(context: Mapping[str, Any]) -> ApprovalQuestion:
-    """The question of this run, as the task ``verify`` wrote it down."""
-    run_file = read_run_file(context, FILE)
-    if run_file is None:
+    """The question of this run, as written by the task ``verify``."""
+    question = read_run_file(context, FILE)
+    if question is None:
         return ApprovalQuestion((), "", 0)
-    return ApprovalQuestion(tuple(run_file["bundles"]), run_file["body"], run_file["later"])
+    return ApprovalQuestion(tuple(question["bundles"]), question["body"], question["later"])
 
 
 def document(question: ApprovalQuestion) -> dict[str, Any]:
@@ -194,59 +191,53 @@ def document(question: ApprovalQuestion) -> dict[str, Any]:
 
 
 def plain(text: object) -> str:
-    """Without anything that Markdown would read as its own: names come from a medium."""
+    """Text without Markdown syntax, since names come from a medium."""
     return _UNSAFE.sub(lambda item: f"(U+{ord(item[0]):04X})", str(text))
 
 
 def _lead(shown: Sequence[Mapping[str, Any]], later: int) -> str:
-    events = sum(_count(item) for item in shown)
+    events = sum(_count(carrier) for carrier in shown)
     lead = f"**{len(shown)} bundles, {events} events.** Your answer is about these and no others."
     if later:
         lead += f" {later} more bundles do not fit here: the next run asks about them."
     return lead
 
 
-def _row(number: int, value: Mapping[str, Any]) -> str:
-    age = value.get("age_sec")
+def _row(number: int, carrier: Mapping[str, Any]) -> str:
+    age = carrier.get("age_sec")
     detail = "" if age is None else f"{age // _DAY_SEC} d"
-    if value.get("warning"):
-        detail = f"**{detail}**: {plain(value['warning'])}"
-    span = f"{value['from_seq']} to {value['to_seq']}"
+    if carrier.get("warning"):
+        detail = f"**{detail}**: {plain(carrier['warning'])}"
+    span = f"{carrier['from_seq']} to {carrier['to_seq']}"
     return (
-        f"| {number} | `{value['bundle_id']}` | {plain(value['stream'])} | {span} "
-        f"| {_count(value)} "
+        f"| {number} | `{carrier['bundle_id']}` | {plain(carrier['stream'])} | {span} "
+        f"| {_count(carrier)} "
         f"| {detail} |\n"
     )
 
 
 def _rest(obstructed: Sequence[Mapping[str, Any]], refused: int) -> str:
-    """Not part of the answer, therefore last and short."""
-    result = ""
+    """What is not part of the question: obstructed and refused carriers."""
+    text = ""
     if obstructed:
-        result += f"\nNot asked about, {len(obstructed)} valid bundles that cannot go in now:\n\n"
-        for item in obstructed[:_MOST_OBSTRUCTED]:
-            result += f"- `{item['bundle_id'][:16]}` {plain(item['obstacle'])}\n"
+        text += f"\nNot asked about, {len(obstructed)} valid bundles that cannot go in now:\n\n"
+        for carrier in obstructed[:_MOST_OBSTRUCTED]:
+            text += f"- `{carrier['bundle_id'][:16]}` {plain(carrier['obstacle'])}\n"
     if refused:
-        result += f"\nRefused carriers: {refused}. The log of the task `verify` names them.\n"
-    return result
+        text += f"\nRefused carriers: {refused}. The log of the task `verify` names them.\n"
+    return text
 
 
-_MOST_OBSTRUCTED: Final = 10
+def _count(carrier: Mapping[str, Any]) -> int:
+    return int(carrier["to_seq"]) - int(carrier["from_seq"]) + 1
 
 
-def _count(value: Mapping[str, Any]) -> int:
-    return int(value["to_seq"]) - int(value["from_seq"]) + 1
-
-
-APPROVE: Final = "Approve"
-REJECT: Final = "Reject"
-_SUCCESS: Final = "success"
 Context = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What an approval task noted when it came to its end by an answer."""
+    """The note of an approval task that ended with an answer."""
 
     ti_id: str
     person_id: str
@@ -256,7 +247,9 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """``refused`` says why nothing goes in; else ``people`` have approved, or one has rejected."""
+    """The decision: ``refused`` is why no approval counts; else ``people`` have approved, or one
+    has rejected.
+    """
 
     people: tuple[str, ...] = ()
     is_rejected: bool = False
@@ -278,14 +271,14 @@ def note_trace(context: Context, number: int, trace: Trace) -> None:
 
 
 def forget_trace(context: Context, number: int) -> None:
-    """When the question is put anew: an earlier answer does not count."""
+    """Remove the trace of an earlier answer, when the question is asked again."""
     remove_run_file(context, f"trace-{number}")
 
 
 def traces(context: Context, before: int) -> list[Trace | None]:
-    """Of the approvals number 1 to ``before`` - 1."""
-    result = (read_run_file(context, f"trace-{item}") for item in range(1, before))
-    return [Trace(**item) if item else None for item in result]
+    """The traces of the approvals 1 to ``before`` - 1."""
+    documents = (read_run_file(context, f"trace-{item}") for item in range(1, before))
+    return [Trace(**item) if item else None for item in documents]
 
 
 def decide(
@@ -294,11 +287,13 @@ def decide(
     noted: Sequence[Trace | None],
     allowed: Sequence[str],
 ) -> Decision:
-    """``noted`` has a place for each person that is needed; ``allowed`` is empty if all may."""
+    """Decide from the record and ``noted``, a trace for each required person; ``allowed`` is empty
+    if anybody may approve.
+    """
     people: dict[str, str] = {}
     for number, trace in enumerate(noted, 1):
-        task, result = task_of(number), recorded.get(task_of(number))
-        wrong = _doubt(task, result, trace, question, allowed)
+        task, approval_task = task_of(number), recorded.get(task_of(number))
+        wrong = _doubt(task, approval_task, trace, question, allowed)
         if wrong or trace is None:
             return Decision(refused=wrong)
         if trace.decision == REJECT:

@@ -1,4 +1,4 @@
-"""Tasks that wait for a medium and for the people who let an import in."""
+"""Operators that wait for a medium, and for the people who approve an import."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from recorder.settings import ApprovalSettings
-from veen_airflow.alerts import end_alarms, tell
+from veen_airflow.alerts import end_alarms, notify
 from veen_airflow.approval import APPROVE, REJECT, Trace, forget_trace, note_trace, task_of, traces
 from veen_airflow.artefacts import NothingToDo
 from veen_airflow.imports import LEFT, asked_about, batch, description, undecided
-from veen_airflow.operators import failure_text, in_plain_words
+from veen_airflow.operators import failure_text, translate_errors
 from veen_airflow.results import write_run_file
 from veen_airflow.zone import zone
 
@@ -26,7 +26,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class MediumSensor(BaseSensorOperator):
-    """Waits for a carrier that nobody has decided about; it holds no slot while it waits."""
+    """Waits for an undecided carrier, without holding a worker slot."""
 
     def __init__(self, *, poll_sec: int, **kwargs: Any) -> None:
         super().__init__(
@@ -38,28 +38,28 @@ class MediumSensor(BaseSensorOperator):
         )
 
     def poke(self, context: Any) -> PokeReturnValue:
-        with in_plain_words(context, APPROVAL):
-            result = undecided(context)
-            taken = batch(result) if result else []
+        with translate_errors(context, APPROVAL):
+            carriers = undecided(context)
+            taken = batch(carriers) if carriers else []
             write_run_file(context, "carriers", taken)
-            write_run_file(context, LEFT, len(result) - len(taken))
-            if result:
+            write_run_file(context, LEFT, len(carriers) - len(taken))
+            if carriers:
                 end_alarms(zone(), context)
         _LOG.info(
             "%d carriers that nobody has decided about; this run takes up %d",
-            len(result), len(taken),
+            len(carriers), len(taken),
         )  # fmt: skip
         return PokeReturnValue(is_done=bool(taken), xcom_value=taken)
 
 
 def people(approval_settings: ApprovalSettings) -> list[ApprovalOperator]:
-    """One question for each person that is needed, in turn."""
+    """An approval task for each required person, in order."""
     numbers = range(1, approval_settings.needed + 1)
     return [ApprovalOperator(number=number, people=approval_settings.people) for number in numbers]
 
 
 class ApprovalOperator(HITLOperator):
-    """One person of those that are needed. There is no default and no timeout, ever."""
+    """Asks one of the required people, without a default and without a timeout."""
 
     def __init__(self, *, number: int, people: Sequence[str], **kwargs: Any) -> None:
         super().__init__(
@@ -68,7 +68,7 @@ class ApprovalOperator(HITLOperator):
             body="The bundles to be let in are listed when the question is asked.",
             options=[APPROVE, REJECT],
             assigned_users=[{"id": person, "name": person} for person in people] or None,
-            # The same person again is asked again, as if nothing had been said.
+            # A second answer of the same person is discarded, and the question asked again.
             retries=_AGAIN,
             retry_delay=timedelta(seconds=1),
             **kwargs,
@@ -76,7 +76,7 @@ class ApprovalOperator(HITLOperator):
         self._number = number
 
     def execute(self, context: Any) -> Any:
-        with in_plain_words(context, APPROVAL):
+        with translate_errors(context, APPROVAL):
             forget_trace(context, self._number)
             if not asked_about(context):
                 raise NothingToDo("nothing came that asks for a decision")
@@ -84,7 +84,7 @@ class ApprovalOperator(HITLOperator):
             if any(trace is not None and trace.decision == REJECT for trace in before):
                 raise NothingToDo("it is rejected already; one rejection is enough")
             self.body = description(context)
-            tell(context, f"a decision is needed: {self.subject}")
+            notify(context, f"a decision is needed: {self.subject}")
         return super().execute(context)
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> Any:

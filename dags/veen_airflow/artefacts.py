@@ -1,4 +1,4 @@
-"""What a run has made, kept as an artefact of the zone, and told to the runs after it."""
+"""Artefacts of a DAG run, stored in the zone for later runs and for its page."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
     from zone.config import ZoneConfig
 
 PAGE: Final = "/veen"
-"""Where the page of artefacts stands in Airflow; the plugin serves it."""
+"""The path of the page of artefacts in Airflow, served by the plugin."""
 
 _LOG = logging.getLogger(__name__)
 
 
 class NothingToDo(Exception):
-    """There is nothing to do; what follows is skipped."""
+    """There is nothing to do; the following tasks are skipped."""
 
 
 class DagRefusal(Exception):
-    """What cannot be done as things are; to try it again changes nothing."""
+    """A step that cannot succeed; a retry would not help."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DagArtefact:
-    """``final`` is the state in which there is nothing left to be done about it.
+    """An artefact of a task. ``final`` is the state in which nothing is left to do about it.
 
-    ``is_news`` is false when the command has found all of it done before.
+    ``is_news`` is false if an earlier run has already done all of it.
     """
 
     kind: str
@@ -44,45 +44,47 @@ class DagArtefact:
 
     @property
     def link(self) -> str:
-        """Below the path that Airflow stands at, where that is not the root of its host."""
+        """The link to its page, below the path of Airflow's base URL."""
         from airflow.sdk.configuration import conf  # noqa: PLC0415 - a DAG is parsed without it
 
         root = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
         return f"{root}{PAGE}/{self.kind}/{quote(self.id, safe='')}"
 
 
-def keep(zone: ZoneConfig, made: DagArtefact, context: Mapping[str, Any]) -> None:
-    """Write it down; the same thing again is the same file."""
+def write_artefact(zone: ZoneConfig, artefact: DagArtefact, context: Mapping[str, Any]) -> None:
+    """Write an artefact of a task; the same id has the same file."""
     from zone.artefacts import Artefact, write  # noqa: PLC0415 - a DAG is parsed without it
 
     task = context["ti"]
     write(
         zone.folder,
         Artefact(
-            kind=made.kind,
-            id=made.id,
+            kind=artefact.kind,
+            id=artefact.id,
             made_at=time.time_ns() // 1_000_000,
             dag_id=task.dag_id,
             run_id=task.run_id,
             task_id=task.task_id,
-            state=made.state,
-            summary=made.summary,
-            path=made.path,
+            state=artefact.state,
+            summary=artefact.summary,
+            path=artefact.path,
         ),
     )
-    _LOG.info("%s %s: %s", made.kind, made.id, made.state)
+    _LOG.info("%s %s: %s", artefact.kind, artefact.id, artefact.state)
 
 
-def known(zone: ZoneConfig, kind: str, value: str) -> str | None:
-    """The state in which an earlier task has left a thing; None if it is new."""
-    result = stored(zone, kind, value)
-    return result.state if result else None
+def artefact_state(zone: ZoneConfig, kind: str, artefact_id: str) -> str | None:
+    """The state of an artefact after earlier tasks; None if it is new."""
+    artefact = load_artefact(zone, kind, artefact_id)
+    return artefact.state if artefact else None
 
 
-def stored(zone: ZoneConfig, kind: str, value: str) -> Artefact | None:
-    """What an earlier task has told of a thing."""
+def load_artefact(zone: ZoneConfig, kind: str, artefact_id: str) -> Artefact | None:
+    """The artefact of an earlier task, if there is one."""
     from zone.artefacts import FOLDER, decode  # noqa: PLC0415 - a DAG is parsed without it
 
     folder = zone.folder / FOLDER / kind
-    result = [path for path in folder.glob(f"*-{value}.json") if path.name[21:-5] == value]
-    return decode(result[0]) if result else None
+    paths = [
+        path for path in folder.glob(f"*-{artefact_id}.json") if path.name[21:-5] == artefact_id
+    ]
+    return decode(paths[0]) if paths else None

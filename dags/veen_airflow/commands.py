@@ -1,9 +1,8 @@
-"""A ``veen`` command as a child process of a task: the same words that an operator can type.
+"""``veen`` commands as child processes of a task, and the command line of each.
 
-What it says on its error output goes into the task's log, line by line; what it prints is one JSON
-document. The child and all that it starts end with the task, however that ends.
-
-The words of every command that these DAGs run, from what the zone's file says.
+The command lines are those an operator can type. The error output goes to the task's log, line by
+line; the output is a JSON document. The child and all its descendants end with the task, however
+that ends.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from veen_airflow.artefacts import DagRefusal
 from zone.config import StorageSettings, ZoneConfig
 
 RUNBOOK: Final = "docs/runbook.md"
-PATIENCE_SEC: Final = 300.0
-"""How long a command waits for another one that uses the same identity or state."""
+LOCK_TIMEOUT_SEC: Final = 300.0
+"""How long a command waits for a lock on an identity or state that another process holds."""
 
 OK, USAGE, NETWORK, INTEGRITY = 0, 1, 2, 3
 _HELD: Final = ("LOCKED", "BUSY")
@@ -41,16 +40,16 @@ _LOG = logging.getLogger(__name__)
 
 
 class CommandFailed(Exception):
-    """A command that ended badly: which, how, why, and where the runbook tells what to do.
+    """A failed command: its command line, exit code, reason, and section of the runbook.
 
-    ``is_final`` says that to run it again changes nothing: it was called wrongly, or something
-    that was signed does not hold, which ``is_evidence`` says.
+    ``is_final`` means that a retry does not help: a usage error, or something signed does not
+    verify, which is ``is_evidence``.
     """
 
-    def __init__(self, words: Sequence[str], answer: CommandAnswer, section: str) -> None:
-        why = answer.document.get("detail") or answer.last_words or "it did not say why"
+    def __init__(self, argv: Sequence[str], answer: CommandAnswer, section: str) -> None:
+        why = answer.document.get("detail") or answer.last_line or "it did not say why"
         super().__init__(
-            f"{spelled(words)} ended with {answer.code}: {why}. "
+            f"{command_line(argv)} ended with {answer.code}: {why}. "
             f'What to do: {RUNBOOK}, section "{section}"'
         )
         self.is_evidence = answer.code == INTEGRITY
@@ -59,29 +58,29 @@ class CommandFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CommandAnswer:
-    """How a command ended, and the document that it printed."""
+    """The exit code of a command, and the document that it printed."""
 
     code: int
     document: Mapping[str, Any]
-    last_words: str = ""
+    last_line: str = ""
 
 
 class Command:
-    """One command; ``end`` may be called from a signal handler while it runs."""
+    """A command; ``end`` may be called from a signal handler while it runs."""
 
-    def __init__(self, words: Sequence[str], *, environment: Mapping[str, str]) -> None:
-        self.words = tuple(words)
+    def __init__(self, argv: Sequence[str], *, environment: Mapping[str, str]) -> None:
+        self.argv = tuple(argv)
         self._environment = dict(environment)
         self._process: subprocess.Popen[bytes] | None = None
 
     def answer(
         self, section: str, accept: Sequence[int] = (OK,), refusals: Sequence[str] = ()
     ) -> CommandAnswer:
-        """Run it, and again while another process holds what it needs.
+        """Run the command, with retries while another process holds a lock that it needs.
 
-        ``refusals`` are codes in the document of a refusal that are an answer, too.
+        ``refusals`` are codes of refusals that are accepted as an answer.
         """
-        deadline = time.monotonic() + PATIENCE_SEC
+        deadline = time.monotonic() + LOCK_TIMEOUT_SEC
         while True:
             run = self._run()
             if run.document.get("code") not in _HELD or time.monotonic() > deadline:
@@ -89,11 +88,11 @@ class Command:
             _LOG.info("%s; we wait", run.document.get("detail"))
             time.sleep(_LOOK_SEC)
         if run.code not in accept and run.document.get("code") not in refusals:
-            raise CommandFailed(self.words, run, section)
+            raise CommandFailed(self.argv, run, section)
         return run
 
     def end(self) -> None:
-        """Ask the whole group to end, then make it."""
+        """Terminate the process group, then kill it."""
         process = self._process
         if process is None or process.poll() is not None:
             return
@@ -105,9 +104,9 @@ class Command:
         _signal(process, signal.SIGKILL)
 
     def _run(self) -> CommandAnswer:
-        _LOG.info("$ %s", spelled(self.words))
+        _LOG.info("$ %s", command_line(self.argv))
         process = self._process = subprocess.Popen(  # noqa: S603 - our own program
-            [sys.executable, "-m", "cli.main", *self.words, "--json"],
+            [sys.executable, "-m", "cli.main", *self.argv, "--json"],
             env=self._environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -116,39 +115,39 @@ class Command:
             preexec_fn=end_with_parent,  # noqa: PLW1509 - one call into libc, loaded before
         )
         try:
-            said, last = _heard(process)
+            output, last = _read_output(process)
         except BaseException:
             self.end()
             raise
-        return CommandAnswer(process.returncode, _document(said), last)
+        return CommandAnswer(process.returncode, _document(output), last)
 
 
-def spelled(words: Sequence[str]) -> str:
-    """As it would be typed."""
-    return "veen " + shlex.join(words)
+def command_line(argv: Sequence[str]) -> str:
+    """The command as an operator would type it."""
+    return "veen " + shlex.join(argv)
 
 
 def environment() -> dict[str, str]:
-    """Ours, without what would have a command write where nobody looks."""
+    """The environment of a command."""
     environ = dict(os.environ)
     environ.setdefault("PYTHONUNBUFFERED", "1")
     return environ
 
 
-def _heard(process: subprocess.Popen[bytes]) -> tuple[bytes, str]:
-    """All that it prints, and the last line of what it says, which is logged as it comes."""
+def _read_output(process: subprocess.Popen[bytes]) -> tuple[bytes, str]:
+    """The output, and the last line of the error output, which is logged as it arrives."""
     last: list[str] = []
-    listener = threading.Thread(target=_listen, args=(process, last), daemon=True)
+    listener = threading.Thread(target=_log_errors, args=(process, last), daemon=True)
     listener.start()
     assert process.stdout is not None  # noqa: S101 - we asked for it
     with process.stdout as stdout:
-        said = stdout.read()
+        output = stdout.read()
     process.wait()
     listener.join()
-    return said, last[-1] if last else ""
+    return output, last[-1] if last else ""
 
 
-def _listen(process: subprocess.Popen[bytes], last: list[str]) -> None:
+def _log_errors(process: subprocess.Popen[bytes], last: list[str]) -> None:
     assert process.stderr is not None  # noqa: S101 - we asked for it
     with process.stderr as stderr:
         for raw in stderr:
@@ -158,17 +157,17 @@ def _listen(process: subprocess.Popen[bytes], last: list[str]) -> None:
                 last[:] = [line]
 
 
-def _document(said: bytes) -> Mapping[str, Any]:
-    """The one document of a command; what is none says nothing."""
+def _document(output: bytes) -> Mapping[str, Any]:
+    """The JSON object that a command printed; empty if it printed none."""
     try:
-        document = json.loads(said)
+        document = json.loads(output)
     except ValueError:
         return {}
     return document if isinstance(document, dict) else {}
 
 
 def end_with_parent() -> None:
-    """For a child, before it is another program: it is asked to end when its parent does."""
+    """Have the kernel signal this child when its parent ends; called before exec."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
@@ -181,122 +180,122 @@ class NoStorage(DagRefusal):
     """A zone without [storage] has no archive."""
 
 
-def acting(of: ZoneConfig) -> list[str]:
-    """The settings, and who acts."""
-    result, who = ["--config", str(of.file)], of.dags.acting
+def acting(config: ZoneConfig) -> list[str]:
+    """Options for the settings and the acting identity."""
+    options, who = ["--config", str(config.file)], config.dags.acting
     if who.client is not None:
-        result += ["--client", str(who.client)]
+        options += ["--client", str(who.client)]
     if who.principal is not None:
-        result += ["--principal", who.principal]
+        options += ["--principal", who.principal]
     if who.passphrase_file is not None:
-        result += ["--passphrase-file", str(who.passphrase_file)]
-    return result
+        options += ["--passphrase-file", str(who.passphrase_file)]
+    return options
 
 
-def storage(of: ZoneConfig) -> StorageSettings:
-    if of.storage is None:
-        raise NoStorage(f"{of.file} has no [storage]: there is no archive to work with")
-    return of.storage
+def storage(config: ZoneConfig) -> StorageSettings:
+    if config.storage is None:
+        raise NoStorage(f"{config.file} has no [storage]: there is no archive to work with")
+    return config.storage
 
 
-def store(of: ZoneConfig) -> list[str]:
-    return [*storage(of).options(), "--hub-id", of.hub_id.hex()]
+def store(config: ZoneConfig) -> list[str]:
+    return [*storage(config).options(), "--hub-id", config.hub_id.hex()]
 
 
-def data_dir(of: ZoneConfig) -> list[str]:
-    return ["--data-dir", str(of.hub_data)]
+def data_dir(config: ZoneConfig) -> list[str]:
+    return ["--data-dir", str(config.hub_data)]
 
 
-def checkpoint_create(of: ZoneConfig) -> list[str]:
-    return ["recorder", "checkpoint", "create", *acting(of)]
+def checkpoint_create(config: ZoneConfig) -> list[str]:
+    return ["recorder", "checkpoint", "create", *acting(config)]
 
 
-def checkpoint_verify(of: ZoneConfig) -> list[str]:
-    return ["recorder", "checkpoint", "verify", *acting(of)]
+def checkpoint_verify(config: ZoneConfig) -> list[str]:
+    return ["recorder", "checkpoint", "verify", *acting(config)]
 
 
-def anchor_publish(of: ZoneConfig) -> list[str]:
-    return ["anchor", "publish", "--config", str(of.file)]
+def anchor_publish(config: ZoneConfig) -> list[str]:
+    return ["anchor", "publish", "--config", str(config.file)]
 
 
-def anchor_list(of: ZoneConfig) -> list[str]:
-    return ["anchor", "list", "--config", str(of.file)]
+def anchor_list(config: ZoneConfig) -> list[str]:
+    return ["anchor", "list", "--config", str(config.file)]
 
 
-def archive_push(of: ZoneConfig) -> list[str]:
-    """Keys are sealed where they are at hand; elsewhere what was sealed before stays."""
-    escrow = of.dags.acting.escrow
-    has_keys = any((of.hub_data / "keys").glob("*.key"))
+def archive_push(config: ZoneConfig) -> list[str]:
+    """The push of the archive; private keys are escrowed if they are on this host."""
+    escrow = config.dags.acting.escrow
+    has_keys = any((config.hub_data / "keys").glob("*.key"))
     sealed = ["--escrow", str(escrow)] if escrow is not None and has_keys else []
-    return ["archive", "push", *data_dir(of), *store(of), *sealed]
+    return ["archive", "push", *data_dir(config), *store(config), *sealed]
 
 
-def hub_identity(of: ZoneConfig) -> list[str]:
-    """What the hub itself says of its keys: an archive is not judged by its own word alone."""
-    return ["--hub-identity", str(of.hub_data)]
+def hub_identity(config: ZoneConfig) -> list[str]:
+    """The option for the hub's own identity, so that an archive is not verified by itself alone."""
+    return ["--hub-identity", str(config.hub_data)]
 
 
-def archive_verify(of: ZoneConfig) -> list[str]:
-    return ["archive", "verify", *store(of), *hub_identity(of)]
+def archive_verify(config: ZoneConfig) -> list[str]:
+    return ["archive", "verify", *store(config), *hub_identity(config)]
 
 
-def audit_terms(of: ZoneConfig, out: Path) -> list[str]:
-    return ["audit", "terms", "--config", str(of.file), "--out", str(out)]
+def audit_terms(config: ZoneConfig, out: Path) -> list[str]:
+    return ["audit", "terms", "--config", str(config.file), "--out", str(out)]
 
 
-def record_file(of: ZoneConfig, file: Path, origin: str) -> list[str]:
-    """Each line is recorded once, however often this is run or killed."""
-    capability = of.dags.acting.capability
+def record_file(config: ZoneConfig, file: Path, origin: str) -> list[str]:
+    """The recording of a file; each line is recorded exactly once, through any crash."""
+    capability = config.dags.acting.capability
     cap = [] if capability is None else ["--cap", str(capability)]
-    named = ["--type", "audit.report", "--subject", f"zone:{of.name}", "--origin", origin]
+    named = ["--type", "audit.report", "--subject", f"zone:{config.name}", "--origin", origin]
     fields = ["--payload-field", "payload"]
-    return ["recorder", "tail", str(file), "--once", *acting(of), *cap, *named, *fields]
+    return ["recorder", "tail", str(file), "--once", *acting(config), *cap, *named, *fields]
 
 
 def snapshot(
-    of: ZoneConfig, verb: str, stream: str, reader: Sequence[str], file: Path
+    config: ZoneConfig, verb: str, stream: str, reader: Sequence[str], file: Path
 ) -> list[str]:
-    """``verb`` is create or verify; ``reader`` says who opens the events."""
+    """``veen snapshot``; ``verb`` is create or verify, ``reader`` are options of the reader."""
     place = ["--out", str(file)] if verb == "create" else ["--snapshot", str(file)]
-    overlay = ["--overlay", of.dags.fold.overlay]
-    return ["snapshot", verb, *store(of), "--stream", stream, *reader, *overlay, *place]
+    overlay = ["--overlay", config.dags.fold.overlay]
+    return ["snapshot", verb, *store(config), "--stream", stream, *reader, *overlay, *place]
 
 
-def bridge_export(of: ZoneConfig, asked: dict[str, object], operator: str) -> list[str]:
-    """``asked`` are the params of the DAG."""
-    result = ["bridge", "export", "--config", str(of.file), "--medium", str(asked["medium"])]
-    result += ["--operator", operator, "--discard-unfinished"]
+def bridge_export(config: ZoneConfig, asked: dict[str, object], operator: str) -> list[str]:
+    """``veen bridge export``; ``asked`` are the params of the DAG."""
+    argv = ["bridge", "export", "--config", str(config.file), "--medium", str(asked["medium"])]
+    argv += ["--operator", operator, "--discard-unfinished"]
     if asked.get("medium_id"):
-        result += ["--medium-id", str(asked["medium_id"])]
+        argv += ["--medium-id", str(asked["medium_id"])]
     ranges = asked.get("ranges")
     for range_ in ranges if isinstance(ranges, list) else ():
-        result += ["--range", str(range_)]
+        argv += ["--range", str(range_)]
     if asked.get("gap_file"):
-        result += ["--from-gap-file", str(asked["gap_file"])]
-    return [*result, "--heartbeat"] if asked.get("heartbeat") else result
+        argv += ["--from-gap-file", str(asked["gap_file"])]
+    return [*argv, "--heartbeat"] if asked.get("heartbeat") else argv
 
 
 def bridge_verify(places: Sequence[str], level: Sequence[str], transcript: Path) -> list[str]:
     return ["bridge", "verify", *places, *level, "--transcript", str(transcript)]
 
 
-def bridge_reconcile(of: ZoneConfig, out: Path) -> list[str]:
-    return ["bridge", "reconcile", "--config", str(of.file), *report_files(out)]
+def bridge_reconcile(config: ZoneConfig, out: Path) -> list[str]:
+    return ["bridge", "reconcile", "--config", str(config.file), *report_files(out)]
 
 
 def report_files(out: Path) -> list[str]:
-    """Everything that a reconciliation writes stands beside ``out``."""
+    """Options for the files of a reconciliation, all beside ``out``."""
     files = ["--out", str(out), "--svg", str(out.with_suffix(".svg"))]
     return [*files, "--gaps", str(out.parent / "gaps")]
 
 
-def hub_start(of: ZoneConfig) -> list[str]:
-    return ["hub", "start", *data_dir(of), "--config", str(of.file)]
+def hub_start(config: ZoneConfig) -> list[str]:
+    return ["hub", "start", *data_dir(config), "--config", str(config.file)]
 
 
-def hub_verify(of: ZoneConfig) -> list[str]:
-    return ["hub", "verify", *data_dir(of), "--config", str(of.file)]
+def hub_verify(config: ZoneConfig) -> list[str]:
+    return ["hub", "verify", *data_dir(config), "--config", str(config.file)]
 
 
-def retention(of: ZoneConfig) -> list[str]:
-    return ["hub", "retention", *data_dir(of), "--config", str(of.file)]
+def retention(config: ZoneConfig) -> list[str]:
+    return ["hub", "retention", *data_dir(config), "--config", str(config.file)]

@@ -1,8 +1,6 @@
-"""The carriers that lie on a medium or in the inbox, and which of them are done with.
+"""The import DAG: undecided carriers on a medium or in the inbox, their approval, their outcomes.
 
-An import: what came, what people have said about it, and what became of it.
-
-Nothing here is read from XCom, which whoever may write to the DAG may write, too.
+Nothing here is read from XCom, which anybody who may write to the DAG may write.
 """
 
 from __future__ import annotations
@@ -14,82 +12,84 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from veen_airflow.artefacts import stored
-from veen_airflow.zone import zone
+from veen_airflow import approval as questions
+from veen_airflow.alerts import Alarm, notify
+from veen_airflow.approval import Decision, decide, recorded, traces
+from veen_airflow.artefacts import DagArtefact, NothingToDo, artefact_state, load_artefact
+from veen_airflow.commands import CommandAnswer, bridge_verify, checkpoint_create
+from veen_airflow.results import read_run_file, write_run_file
+from veen_airflow.zone import run_directory, write_once, zone
 
 if TYPE_CHECKING:
     from bridge.carrier.directory import BagPath, Directory
-from dataclasses import asdict
-
-from veen_airflow import approval as questions
-from veen_airflow.alerts import Alarm, tell
-from veen_airflow.approval import Decision, decide, recorded, traces
-from veen_airflow.artefacts import DagArtefact, NothingToDo, known
-from veen_airflow.commands import CommandAnswer, bridge_verify, checkpoint_create
-from veen_airflow.results import read_run_file, write_run_file
-from veen_airflow.zone import workplace, write_once
 
 Context = Mapping[str, Any]
 _MOST: Final = 2_000
-"""So many entries of a bag are looked at; one with more is refused by whoever verifies it."""
-MOST_WORDS: Final = 512 << 10
-"""Bytes of the paths that one run passes to a command: the system bounds them at 2 MiB."""
+"""The number of entries of a bag that are read; a bag with more is refused by verification."""
+MAX_ARGV_BYTES: Final = 512 << 10
+"""The size limit of the paths in a command line; the system limits arguments to 2 MiB."""
 _PER_PATH: Final = 32
-"""What a path costs beside its own bytes: the option before it, and pointers."""
+"""The overhead of a path in a command line: its option, and pointers."""
 _LOG = logging.getLogger(__name__)
+LEFT: Final = "left"
+"""The run file with the number of carriers that this run did not process."""
+_MOST_LISTED: Final = 3
+_LEFT: Final = ("waiting", "blocked")
 
 
 def undecided(context: Context) -> list[dict[str, Any]]:
-    """The carriers on the medium and in the inbox that no run has come to an end with.
+    """The carriers on the medium and in the inbox that no run has completed.
 
-    A medium that cannot be listed keeps nobody from the inbox.
+    If the medium cannot be listed, the inbox is processed nevertheless.
     """
     from bridge.carrier.medium import NoBags, carriers  # noqa: PLC0415 - only a task needs them
     from veen.errors import VeenError  # noqa: PLC0415
 
     medium = Path(context["params"]["medium"])
     places = [[medium] if medium.is_dir() else [], *([path] for path in _inbox()), *_unasked()]
-    result: list[tuple[BagPath, ...]] = []
+    by_place: list[tuple[BagPath, ...]] = []
     for place in filter(None, places):
         try:
-            result += carriers(place)
+            by_place += carriers(place)
         except NoBags:
             continue
         except (OSError, VeenError) as error:
             _LOG.warning("%s is not looked at: %s", place[0], error)
-    signed = [item for item in result if all(map(_is_signed, item))]
-    detail = [{"key": _key(bags), "bags": [str(bag) for bag in bags]} for bags in signed]
-    return [item for item in detail if not seen(str(item["key"])).exists()]
+    signed = [bags for bags in by_place if all(map(_is_signed, bags))]
+    carriers_by_key = [{"key": _key(bags), "bags": [str(bag) for bag in bags]} for bags in signed]
+    return [bags for bags in carriers_by_key if not seen(str(bags["key"])).exists()]
 
 
-def batch(value: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What one run takes up: as many carriers as the words of a command hold.
+def batch(waiting: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The carriers of one run, as many as fit into a command line.
 
-    Bags that a trusted exporter has signed come first, and carriers that have one: anybody can put
-    many others beside them. Of a carrier with more bags than fit, the last ones are left out.
+    Bags signed by a trusted exporter come first, and carriers that have one: anybody can put many
+    others beside them. Of a carrier with too many bags the last are left out.
     """
     is_signed = _signed_by_trusted()
     ranked = [
-        {**item, "bags": sorted(item["bags"], key=lambda bag: not is_signed(bag))} for item in value
+        {**carrier, "bags": sorted(carrier["bags"], key=lambda bag: not is_signed(bag))}
+        for carrier in waiting
     ]
-    ranked.sort(key=lambda item: not is_signed(item["bags"][0]))
-    taken, room = list[dict[str, Any]](), MOST_WORDS
-    for item in ranked:
-        sizes = accumulate(len(os.fsencode(bag)) + _PER_PATH for bag in item["bags"])
-        fitting = [bag for bag, size in zip(item["bags"], sizes, strict=True) if size <= room]
-        if taken and len(fitting) < len(item["bags"]):
+    ranked.sort(key=lambda carrier: not is_signed(carrier["bags"][0]))
+    taken, room = list[dict[str, Any]](), MAX_ARGV_BYTES
+    for carrier in ranked:
+        sizes = accumulate(len(os.fsencode(bag)) + _PER_PATH for bag in carrier["bags"])
+        fitting = [bag for bag, size in zip(carrier["bags"], sizes, strict=True) if size <= room]
+        if taken and len(fitting) < len(carrier["bags"]):
             break
-        taken.append({**item, "bags": fitting})
+        taken.append({**carrier, "bags": fitting})
         room -= sum(len(os.fsencode(bag)) + _PER_PATH for bag in fitting)
     return taken
 
 
 def _signed_by_trusted() -> Callable[[str], bool]:
-    """Whether a trusted exporter has signed a bag; only its tag files are read, and once."""
+    """A check whether a trusted exporter has signed a bag, from its tag files only, and cached."""
     from bridge.carrier.directory import BagPath  # noqa: PLC0415 - only a task needs them
     from bridge.importer.staging import check_signed  # noqa: PLC0415
     from bridge.settings import load  # noqa: PLC0415
@@ -111,7 +111,7 @@ def _signed_by_trusted() -> Callable[[str], bool]:
 
 
 def seen(key: str) -> Path:
-    """What is left of a carrier that a run has come to an end with."""
+    """The mark of a carrier that a run has completed."""
     return zone().folder / "runs" / "carriers" / f"{key}.json"
 
 
@@ -130,7 +130,7 @@ def _inbox() -> list[Path]:
 
 
 def _is_signed(bag: BagPath) -> bool:
-    """Whether it is finished; one that leads out of the medium is, so that it is judged."""
+    """Whether a bag is finished; true for a link out of the medium, so that it gets refused."""
     from bridge.carrier.directory import LEADS_ELSEWHERE  # noqa: PLC0415 - only a task needs it
 
     try:
@@ -141,20 +141,20 @@ def _is_signed(bag: BagPath) -> bool:
 
 
 def _unasked() -> list[list[Path]]:
-    """The bags of each bundle that waits in the airlock and that no person has let in."""
+    """The bags of each held bundle that people have not approved."""
     folder = import_state() / "waiting"
     places = sorted(folder.iterdir()) if folder.is_dir() else []
     return [sorted(place.iterdir()) for place in places if not _has_people(place.name)]
 
 
 def _has_people(bundle: str) -> bool:
-    """Whether people have let it in; then it waits for something else."""
-    result = stored(zone(), "import", bundle)
-    return bool(result and result.summary.get("decided_by"))
+    """Whether people have approved the bundle, which then waits for something else."""
+    artefact = load_artefact(zone(), "import", bundle)
+    return bool(artefact and artefact.summary.get("decided_by"))
 
 
 def _key(bags: Sequence[BagPath]) -> str:
-    """What lies there, by names, sizes and times: anything that changes is looked at again."""
+    """A fingerprint of names, sizes and times: a carrier that changes is processed again."""
     from veen.digest import h  # noqa: PLC0415 - only a task needs it
 
     files = sorted((file for bag in bags for file in _files(bag)), key=lambda item: item[0])
@@ -163,7 +163,7 @@ def _key(bags: Sequence[BagPath]) -> str:
 
 
 def _files(bag: BagPath) -> Iterator[tuple[Path, os.stat_result]]:
-    """Nothing that a name leads to is followed, and no carrier keeps another from being judged."""
+    """The files of a bag, without following links; an unreadable bag has none."""
     with contextlib.suppress(OSError), bag.open() as root:
         yield from _entries(root)
         with root.directory("data") as data:
@@ -171,45 +171,41 @@ def _files(bag: BagPath) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _entries(directory: Directory) -> Iterator[tuple[Path, os.stat_result]]:
-    with os.scandir(directory.fd) as result:
-        for name in sorted(item.name for item in islice(result, _MOST)):
+    with os.scandir(directory.fd) as entries:
+        for name in sorted(entry.name for entry in islice(entries, _MOST)):
             yield directory.path / name, directory.status(name)
 
 
 VERIFIED, LATER, OBSTRUCTED, HEARTBEAT, REFUSED, DECIDED = (
     "verified", "later", "obstructed", "heartbeat", "refused", "decided",
 )  # fmt: skip
-"""What ``verify`` makes of a carrier. People are asked about VERIFIED ones; LATER ones did not fit
-into the question, and OBSTRUCTED ones are valid and cannot go in as things are."""
+"""The states of a carrier after ``verify``. People are asked about VERIFIED carriers; LATER did not
+fit into the question, and OBSTRUCTED are valid and cannot be imported now."""
 
-LEFT: Final = "left"
-"""The run file with how many carriers this run did not take up."""
 
 _UNTOUCHED: Final = (LATER, OBSTRUCTED)
-"""Carriers that the run leaves where they are, for another run to ask about."""
+"""States of carriers that this run does not change, for a later run."""
 
-_MOST_TOLD: Final = 3
-_LEFT: Final = ("waiting", "blocked")
 _BAD: Final = (REFUSED, "quarantined", "frozen")
 
 
-def verify_words(context: Context) -> Sequence[str]:
-    bags = [bag for item in _came(context) for bag in item["bags"]]
-    transcript = workplace(zone(), context) / "transcript.txt"
+def verify_argv(context: Context) -> Sequence[str]:
+    bags = [bag for carrier in _came(context) for bag in carrier["bags"]]
+    transcript = run_directory(zone(), context) / "transcript.txt"
     return bridge_verify(bags, ["--config", str(zone().file)], transcript)
 
 
-def found_valid(answer: CommandAnswer, context: Context) -> Sequence[DagArtefact]:
-    """Each carrier by its bundle; what went in before needs nobody's word again."""
+def verified_artefacts(answer: CommandAnswer, context: Context) -> Sequence[DagArtefact]:
+    """The verified carriers, and the question about those that are not decided yet."""
     rows = [{**row, "id": _name(row), "state": _judged(row)} for row in answer.document["carriers"]]
-    values = list({row["id"]: row for row in rows if row["state"] == VERIFIED}.values())
-    values.sort(key=lambda item: (item["stream"], item["from_seq"], item["id"]))
+    verified = list({row["id"]: row for row in rows if row["state"] == VERIFIED}.values())
+    verified.sort(key=lambda row: (row["stream"], row["from_seq"], row["id"]))
     obstructed = [row for row in rows if row["state"] == OBSTRUCTED]
     refused = sum(row["state"] == REFUSED for row in rows)
-    question = questions.compose(values, obstructed, refused)
-    for item in rows:
-        if item["state"] == VERIFIED and item["id"] not in question.bundles:
-            item["state"] = LATER
+    question = questions.compose(verified, obstructed, refused)
+    for row in rows:
+        if row["state"] == VERIFIED and row["id"] not in question.bundles:
+            row["state"] = LATER
     write_run_file(context, questions.FILE, questions.document(question))
     write_run_file(context, "verified", rows)
     return [
@@ -218,7 +214,7 @@ def found_valid(answer: CommandAnswer, context: Context) -> Sequence[DagArtefact
             id=row["id"],
             state=row["state"],
             path=row["bags"][0],
-            summary=_describe(row),
+            summary=_summary(row),
         )
         for row in rows
         if row["state"] != DECIDED
@@ -226,66 +222,68 @@ def found_valid(answer: CommandAnswer, context: Context) -> Sequence[DagArtefact
 
 
 def asked_about(context: Context) -> tuple[str, ...]:
-    """The bundles that people have to decide about."""
+    """The bundles of the question."""
     return questions.asked(context).bundles
 
 
 def description(context: Context) -> str:
-    """What people are shown: every bundle that they decide about."""
+    """The text of the question, which lists every bundle."""
     return questions.asked(context).body
 
 
-def import_words(context: Context) -> Sequence[str]:
+def import_argv(context: Context) -> Sequence[str]:
     if not _came(context):
         raise NothingToDo("no carrier came")
-    bundles, result = asked_about(context), _decision(context)
-    write_run_file(context, "decision", asdict(result))
-    people = ", ".join(result.people) or ("nobody" if bundles else "nobody was asked")
-    words = ["bridge", "import", "--config", str(zone().file), "--operator", people]
-    for bag in _on_medium(context, (*_UNTOUCHED, VERIFIED) if result.refused else _UNTOUCHED):
-        words += ["--medium", bag]
-    if result.refused:
-        _LOG.error("the approval is refused: %s", result.refused)
+    bundles, decision = asked_about(context), _decision(context)
+    write_run_file(context, "decision", asdict(decision))
+    people = ", ".join(decision.people) or ("nobody" if bundles else "nobody was asked")
+    argv = ["bridge", "import", "--config", str(zone().file), "--operator", people]
+    for bag in _on_medium(context, (*_UNTOUCHED, VERIFIED) if decision.refused else _UNTOUCHED):
+        argv += ["--medium", bag]
+    if decision.refused:
+        _LOG.error("the approval is refused: %s", decision.refused)
         for bundle in bundles:
-            words += ["--unapproved", bundle]
-        why = f"{result.refused} (Airflow's run {context['run_id']})"
-        return [*words, "--reason", why, *_only(_approved_before())]
-    _LOG.info("%s: %s", "rejected by" if result.is_rejected else "approved by", people)
-    if result.is_rejected and bundles:
+            argv += ["--unapproved", bundle]
+        why = f"{decision.refused} (Airflow's run {context['run_id']})"
+        return [*argv, "--reason", why, *_only(_approved_before())]
+    _LOG.info("%s: %s", "rejected by" if decision.is_rejected else "approved by", people)
+    if decision.is_rejected and bundles:
         for bundle in bundles:
-            words += ["--reject", bundle]
+            argv += ["--reject", bundle]
         why = f"Airflow's run {context['run_id']}"
-        return [*words, "--reason", why, *_only(_approved_before())]
-    return [*words, *_only([*bundles, *_approved_before()])]
+        return [*argv, "--reason", why, *_only(_approved_before())]
+    return [*argv, *_only([*bundles, *_approved_before()])]
 
 
 def let_in(answer: CommandAnswer, context: Context) -> Sequence[DagArtefact]:
-    result, bundles = Decision(**read_run_file(context, "decision")), asked_about(context)
-    made = [
-        # Whoever was asked about other bundles has said nothing about this one.
-        _became(row, result.said if _name(row) in bundles else _decided_by(_name(row)))
+    decision, bundles = Decision(**read_run_file(context, "decision")), asked_about(context)
+    artefacts = [
+        # A decision about other bundles does not apply to this one.
+        _became(row, decision.said if _name(row) in bundles else _decided_by(_name(row)))
         for row in answer.document["carriers"]
         if not _was_here(row)
     ]
     write_run_file(
-        context, "imported", [{"id": artefact.id, "state": artefact.state} for artefact in made]
+        context,
+        "imported",
+        [{"id": artefact.id, "state": artefact.state} for artefact in artefacts],
     )
-    if result.refused:
-        raise Alarm("approval", f"nothing was let in: {result.refused}.", made)
+    if decision.refused:
+        raise Alarm("approval", f"nothing was let in: {decision.refused}.", artefacts)
     left = {bag for row in _rows(context, *_UNTOUCHED) for bag in row["bags"]}
-    for item in _came(context):
-        if not left & set(item["bags"]) and not _is_open(item, answer):
-            write_once(seen(item["key"]), json.dumps(item).encode())
-    return made
+    for carrier in _came(context):
+        if not left & set(carrier["bags"]) and not _is_open(carrier, answer):
+            write_once(seen(carrier["key"]), json.dumps(carrier).encode())
+    return artefacts
 
 
 def remaining(context: Context) -> Sequence[DagArtefact]:
-    """Whether another run has to go on with what did not fit into this one or its question: then
-    the task succeeds, and tells of a medium as if it had just come.
+    """Succeed if another run has to process what did not fit into this run or its question, which
+    triggers the DAG as a new medium does.
     """
     later, left = len(_rows(context, LATER)), int(read_run_file(context, LEFT) or 0)
-    if not any(seen(item["key"]).exists() for item in _came(context)):
-        # The next run would take up the same carriers again.
+    if not any(seen(carrier["key"]).exists() for carrier in _came(context)):
+        # The next run would process the same carriers again.
         left = 0
     if not later and not left:
         raise NothingToDo("every bundle was in the question")
@@ -293,92 +291,98 @@ def remaining(context: Context) -> Sequence[DagArtefact]:
     return ()
 
 
-def checkpoint_words(context: Context) -> Sequence[str]:
+def checkpoint_argv(context: Context) -> Sequence[str]:
     if not _became_of(context, "imported", "heartbeat"):
         raise NothingToDo("nothing went in")
     return checkpoint_create(zone())
 
 
-def receipt_words(context: Context) -> Sequence[Sequence[str]]:
-    result = _became_of(context, "imported")
-    if not result:
+def receipt_argv(context: Context) -> Sequence[Sequence[str]]:
+    bundles = _became_of(context, "imported")
+    if not bundles:
         raise NothingToDo("nothing went in that has a receipt")
-    return [["bridge", "receipt", item, "--config", str(zone().file)] for item in result]
+    return [["bridge", "receipt", bundle, "--config", str(zone().file)] for bundle in bundles]
 
 
-def shown(answer: CommandAnswer, _context: Context) -> Sequence[DagArtefact]:
+def log_receipt(answer: CommandAnswer, _context: Context) -> Sequence[DagArtefact]:
     for line in answer.document["text"].splitlines():
         _LOG.info("%s", line)
     return ()
 
 
 def judged(context: Context) -> Sequence[DagArtefact]:
-    """A carrier that was refused fails the run; one that has to wait is told of."""
+    """Fail the run for refused carriers, and notify people of waiting ones."""
     became = _became_of(context, "imported", "heartbeat", "duplicate")
     refused = [
-        item["id"]
+        row["id"]
         for name in ("verified", "imported")
-        for item in read_run_file(context, name) or ()
-        # What went in, from whichever of its copies, is not refused.
-        if item["state"] in _BAD and item["id"] not in became
+        for row in read_run_file(context, name) or ()
+        # A bundle that was imported from any of its copies is not refused.
+        if row["state"] in _BAD and row["id"] not in became
     ]
     if refused:
-        names = ", ".join(sorted({item[:16] for item in refused}))
+        names = ", ".join(sorted({row[:16] for row in refused}))
         raise Alarm(refused[0][:16], f"carriers were refused and are in quarantine: {names}.")
     if held_back := _rows(context, OBSTRUCTED):
-        why = "; ".join(f"{item['id'][:16]}: {item['obstacle']}" for item in held_back[:_MOST_TOLD])
+        why = "; ".join(f"{row['id'][:16]}: {row['obstacle']}" for row in held_back[:_MOST_LISTED])
         raise Alarm("obstacle", f"{len(held_back)} valid bundles cannot go in as things are: {why}")
     if left := _became_of(context, *_LEFT):
-        tell(context, f"{len(left)} bundles wait: for a gap to close, or for signatures")
+        notify(context, f"{len(left)} bundles wait: for a gap to close, or for signatures")
     return ()
 
 
 def _was_here(row: Mapping[str, Any]) -> bool:
-    """A bundle that an earlier run has let in, and told of."""
-    return row["state"] == "duplicate" and known(zone(), "import", _name(row)) == "imported"
+    """Whether an earlier run has imported the bundle, and reported it."""
+    return (
+        row["state"] == "duplicate" and artefact_state(zone(), "import", _name(row)) == "imported"
+    )
 
 
 def _became(row: Mapping[str, Any], people: Sequence[str]) -> DagArtefact:
-    """A bundle that a first, killed try has let in is a duplicate for the second."""
+    """The artefact of an outcome. A duplicate may have been imported by a first, killed try."""
     receipt = import_state() / "receipts" / f"{row['bundle_id']}.svg"
     state = str(row["state"])
     if state == "duplicate" and receipt.exists():
         state = "imported"
     path = str(receipt) if receipt.exists() else None
-    detail = {**_describe(row), "decided_by": list(people), "detail": row["detail"]}
+    detail = {**_summary(row), "decided_by": list(people), "detail": row["detail"]}
     return DagArtefact(kind="import", id=_name(row), state=state, path=path, summary=detail)
 
 
 def _is_decided(name: str) -> bool:
-    """It is in, or people have let it in and it waits for something else."""
-    state = known(zone(), "import", name)
+    """Whether it is imported, or is approved and waits for something else."""
+    state = artefact_state(zone(), "import", name)
     return state == "imported" or (state in _LEFT and bool(_decided_by(name)))
 
 
 def _decided_by(name: str) -> list[str]:
-    result = stored(zone(), "import", name)
-    return list(result.summary.get("decided_by") or ()) if result else []
+    artefact = load_artefact(zone(), "import", name)
+    return list(artefact.summary.get("decided_by") or ()) if artefact else []
 
 
 def _became_of(context: Context, *states: str) -> list[str]:
-    made = read_run_file(context, "imported") or ()
-    return [item["id"] for item in made if item["state"] in states]
+    outcomes = read_run_file(context, "imported") or ()
+    return [outcome["id"] for outcome in outcomes if outcome["state"] in states]
 
 
 def _is_open(came: Mapping[str, Any], answer: CommandAnswer) -> bool:
-    """Volumes of it are still to come."""
-    names = {Path(item).name for item in came["bags"]}
+    """Whether volumes of the carrier are missing."""
+    names = {Path(bag).name for bag in came["bags"]}
     open_ones = {row["name"] for row in answer.document["carriers"] if row["state"] == "incomplete"}
     return bool(names & open_ones)
 
 
 def _approved_before() -> list[str]:
-    """Bundles that people have let in and that still wait for something else."""
+    """Bundles that people have approved and that still wait for something else."""
     from zone.artefacts import FOLDER, decode  # noqa: PLC0415 - only a task needs them
 
     folder = zone().folder / FOLDER / "import"
-    result = [decode(file) for file in sorted(folder.glob("*.json"))]
-    return [item.id for item in result if item.state in _LEFT and item.summary.get("decided_by")]
+    artefacts = [decode(file) for file in sorted(folder.glob("*.json"))]
+    return [
+        artefact.id
+        for artefact in artefacts
+        if artefact.state in _LEFT and artefact.summary.get("decided_by")
+    ]
 
 
 def _only(bundles: Sequence[str]) -> Iterator[str]:
@@ -391,19 +395,19 @@ def _came(context: Context) -> list[dict[str, Any]]:
 
 
 def _rows(context: Context, *states: str) -> list[dict[str, Any]]:
-    """The carriers that ``verify`` left in one of these states."""
-    return [item for item in read_run_file(context, "verified") or () if item["state"] in states]
+    """The carriers in one of these states after ``verify``."""
+    return [row for row in read_run_file(context, "verified") or () if row["state"] in states]
 
 
 def _on_medium(context: Context, without: Sequence[str]) -> list[str]:
-    """The bags to fetch. What lies in the airlock is taken from there."""
+    """The bags to fetch from media; those in the airlock are not fetched."""
     left = {bag for row in _rows(context, *without) for bag in row["bags"]}
-    bags = [bag for item in _came(context) for bag in item["bags"] if bag not in left]
+    bags = [bag for carrier in _came(context) for bag in carrier["bags"] if bag not in left]
     return [bag for bag in bags if not Path(bag).is_relative_to(import_state())]
 
 
 def _decision(context: Context) -> Decision:
-    """What people have decided; where nobody was asked there is nothing to be read."""
+    """The decision of people; empty if nobody was asked."""
     question, approval = questions.asked(context), zone().dags.approval
     if not question.bundles:
         return Decision()
@@ -427,12 +431,12 @@ def _name(row: Mapping[str, Any]) -> str:
 
     if row["bundle_id"]:
         return str(row["bundle_id"])
-    # A name on a medium may be any bytes; what cannot be the name of a file here is a hash.
+    # A name on a medium may be any bytes; an unsuitable file name is replaced by its hash.
     name = carrier_name(row.get("name") or Path(row["bags"][0]).name)
     return name if name.startswith("carrier-") else f"carrier-{name}"
 
 
-def _describe(row: Mapping[str, Any]) -> dict[str, Any]:
+def _summary(row: Mapping[str, Any]) -> dict[str, Any]:
     detail = {
         name: row.get(name) for name in ("stream", "from_seq", "to_seq", "reason", "imported")
     }

@@ -1,6 +1,6 @@
-"""How a step fails: in plain words, with the section of the runbook that tells what to do.
+"""The operators of the DAGs: a ``veen`` command, a Spark job, and a check of what they left.
 
-The operators of these DAGs: a ``veen`` command, a Spark job, and a judge of what they left.
+A failed step names the section of the runbook that says what to do.
 """
 
 from __future__ import annotations
@@ -22,8 +22,14 @@ from airflow.sdk.bases.operatorlink import BaseOperatorLink
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from veen.errors import VeenError
-from veen_airflow.alerts import Alarm, end_alarms, keep_alarm
-from veen_airflow.artefacts import DagArtefact, DagRefusal, NothingToDo, keep, known
+from veen_airflow.alerts import Alarm, end_alarms, store_alarm
+from veen_airflow.artefacts import (
+    DagArtefact,
+    DagRefusal,
+    NothingToDo,
+    artefact_state,
+    write_artefact,
+)
 from veen_airflow.commands import (
     INTEGRITY,
     OK,
@@ -36,10 +42,15 @@ from veen_airflow.commands import (
 )
 from veen_airflow.zone import zone
 
+_CODE: Final = re.compile(r"Error code is: (\d+)")
+_WRONGLY_CALLED: Final = 2
+
 
 @contextmanager
-def in_plain_words(context: Mapping[str, Any], section: str) -> Iterator[None]:
-    """Nothing to do skips, an alarm is kept and fails for good, all else says what to do."""
+def translate_errors(context: Mapping[str, Any], section: str) -> Iterator[None]:
+    """Translate errors of a step to Airflow's: skip if there is nothing to do, store an alarm and
+    fail without retries, or fail with a section of the runbook.
+    """
     try:
         with _alarmed(context, section):
             yield
@@ -54,7 +65,7 @@ def in_plain_words(context: Mapping[str, Any], section: str) -> Iterator[None]:
     except (VeenError, OSError) as error:
         raise AirflowException(failure_text(str(error), section)) from error
     except Exception as error:
-        # A fault of ours: its traceback stays, and people read on where they always do.
+        # A bug: its traceback is preserved, and the message still names the runbook.
         raise AirflowException(failure_text(f"{type(error).__name__}: {error}", section)) from error
 
 
@@ -63,32 +74,30 @@ def failure_text(what: str, section: str) -> str:
 
 
 def evidence(context: Mapping[str, Any], what: str) -> Alarm:
-    """Something that was signed does not hold, as a command or a job has found."""
+    """An alarm that something signed does not verify, according to a command or job."""
     return Alarm(f"{context['ti'].task_id}-evidence", what)
 
 
 @contextmanager
 def _alarmed(context: Mapping[str, Any], section: str) -> Iterator[None]:
-    """An alarm that cannot be kept fails in plain words, too."""
+    """Store alarms raised within; an error while storing is translated as well."""
     try:
         yield
     except Alarm as alarm:
-        keep_alarm(zone(), alarm, context, section)
+        store_alarm(zone(), alarm, context, section)
         raise AirflowFailException(failure_text(str(alarm), section)) from None
     except CommandFailed as failed:
         if failed.is_evidence:
-            keep_alarm(zone(), evidence(context, str(failed)), context, section)
+            store_alarm(zone(), evidence(context, str(failed)), context, section)
         raise
 
 
 Context = Mapping[str, Any]
-Words = Sequence[str] | Sequence[Sequence[str]]
-_CODE: Final = re.compile(r"Error code is: (\d+)")
-_WRONGLY_CALLED: Final = 2
+Argv = Sequence[str] | Sequence[Sequence[str]]
 
 
 class ArtefactLink(BaseOperatorLink):
-    """From a task to what it has made: a checkpoint, a bundle, a receipt, a report."""
+    """A link from a task to its artefact: a checkpoint, a bundle, a receipt, a report."""
 
     name = "What it made"
 
@@ -97,7 +106,7 @@ class ArtefactLink(BaseOperatorLink):
 
 
 class StepOperator(BaseOperator):
-    """A step that people may have to hear of; what it has alarmed of is over once it succeeds."""
+    """A step that may raise alarms, which are resolved once it succeeds."""
 
     operator_extra_links = (ArtefactLink(),)
 
@@ -107,7 +116,7 @@ class StepOperator(BaseOperator):
         self.link = ""
 
     def execute(self, context: Any) -> dict[str, Any]:
-        with in_plain_words(context, self._runbook):
+        with translate_errors(context, self._runbook):
             done = self._step(context)
             end_alarms(zone(), context)
             return done
@@ -115,48 +124,52 @@ class StepOperator(BaseOperator):
     @abstractmethod
     def _step(self, context: Any) -> dict[str, Any]: ...
 
-    def _keep(self, made: Sequence[DagArtefact], context: Any) -> dict[str, Any]:
-        of = zone()
+    def _keep(self, artefacts: Sequence[DagArtefact], context: Any) -> dict[str, Any]:
+        config = zone()
         done = [
             artefact
-            for artefact in made
-            if artefact.final and known(of, artefact.kind, artefact.id) == artefact.final
+            for artefact in artefacts
+            if artefact.final
+            and artefact_state(config, artefact.kind, artefact.id) == artefact.final
         ]
-        for artefact in made:
-            # What came to its end before stays there, whoever goes on with it.
+        for artefact in artefacts:
+            # An artefact in its final state does not return to an earlier state.
             if artefact not in done or (artefact.is_news and artefact.state == artefact.final):
-                keep(of, artefact, context)
-        if made:
-            self.link = made[-1].link
-        if made and all(artefact in done and not artefact.is_news for artefact in made):
-            raise NothingToDo(f"nothing has moved: {made[-1].kind} {made[-1].id} is known")
-        return {"made": [{"id": artefact.id, "state": artefact.state} for artefact in made]}
+                write_artefact(config, artefact, context)
+        if artefacts:
+            self.link = artefacts[-1].link
+        if artefacts and all(artefact in done and not artefact.is_news for artefact in artefacts):
+            raise NothingToDo(
+                f"nothing has moved: {artefacts[-1].kind} {artefacts[-1].id} is known"
+            )
+        return {"made": [{"id": artefact.id, "state": artefact.state} for artefact in artefacts]}
 
 
 class VeenOperator(StepOperator):
-    """Runs ``veen`` with these words, or with several sets of them in turn, and keeps what it made.
+    """Runs a ``veen`` command, or several in order, and stores their artefacts.
 
-    ``words`` may be worked out when the task runs. ``runbook`` is the section that a failure names.
-    ``accept`` are exit codes that are no failure, ``refusals`` the codes of refusals that are none,
-    ``nothing`` exit codes that skip what follows. ``made`` tells from an answer what there is now.
+    ``argv`` may be a function that is called when the task runs. ``runbook`` is the section that a
+    failure names. ``accept`` are exit codes that are no failure, ``refusals`` codes of refusals
+    that are none, ``nothing_codes`` exit codes that skip the following tasks. ``artefacts``
+    derives artefacts from an answer.
     """
 
     def __init__(
         self,
         *,
-        words: Words | Callable[[Context], Words],
-        made: Callable[[CommandAnswer, Context], Sequence[DagArtefact]] | None = None,
+        argv: Argv | Callable[[Context], Argv],
+        artefacts: Callable[[CommandAnswer, Context], Sequence[DagArtefact]] | None = None,
         accept: Collection[int] = (OK,),
         refusals: Collection[str] = (),
-        nothing: Collection[int] = (),
+        nothing_codes: Collection[int] = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self._words = words
-        self._made = made
-        self._accept = (*accept, *nothing)
+        self._argv = argv
+        self._artefacts = artefacts
+        self._accept = (*accept, *nothing_codes)
         self._refusals = tuple(refusals)
-        self._nothing = tuple(nothing)
+        self._nothing_codes = tuple(nothing_codes)
         self._command: Command | None = None
 
     def on_kill(self) -> None:
@@ -164,27 +177,27 @@ class VeenOperator(StepOperator):
             self._command.end()
 
     def _step(self, context: Any) -> dict[str, Any]:
-        made: list[DagArtefact] = []
-        answers = [self._answer(words) for words in self._commands(context)]
+        artefacts: list[DagArtefact] = []
+        answers = [self._answer(argv) for argv in self._commands(context)]
         for answer in answers:
-            made += self._made(answer, context) if self._made else ()
-        stored, codes = self._keep(made, context), [answer.code for answer in answers]
-        # A second try may find all done by the first, which could not say so any more.
-        if set(codes) <= set(self._nothing) and context["ti"].try_number <= 1:
+            artefacts += self._artefacts(answer, context) if self._artefacts else ()
+        stored, codes = self._keep(artefacts, context), [answer.code for answer in answers]
+        # On a retry, a killed first try may have done everything.
+        if set(codes) <= set(self._nothing_codes) and context["ti"].try_number <= 1:
             raise NothingToDo("there was nothing to do")
         return {"codes": codes, **stored}
 
     def _commands(self, context: Any) -> list[Sequence[str]]:
-        words: Any = self._words(context) if callable(self._words) else self._words
-        return [words] if words and isinstance(words[0], str) else list(words)
+        argv: Any = self._argv(context) if callable(self._argv) else self._argv
+        return [argv] if argv and isinstance(argv[0], str) else list(argv)
 
-    def _answer(self, words: Sequence[str]) -> CommandAnswer:
-        self._command = Command(words, environment=environment())
+    def _answer(self, argv: Sequence[str]) -> CommandAnswer:
+        self._command = Command(argv, environment=environment())
         return self._command.answer(self._runbook, self._accept, self._refusals)
 
 
 class JudgeOperator(StepOperator):
-    """Looks at what the steps before it have left, and says whether that is well."""
+    """Checks the results of previous tasks, and fails if something is wrong."""
 
     def __init__(self, *, judge: Callable[[Context], Sequence[DagArtefact]], **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -197,9 +210,9 @@ class JudgeOperator(StepOperator):
 class SparkOperator(SparkSubmitOperator):
     """Submits a file of ``spark_jobs`` with the zone's Spark settings.
 
-    ``arguments`` are worked out when it runs. ``made`` is told whether it is "done" or "failed". A
-    job that ends with 3 has found something that does not hold, which is an alarm. ``accept`` are
-    exit codes of which another task judges. Spark's process ends with the task, even a killed one.
+    ``arguments`` is called when the task runs. ``artefact`` is called with "done" or "failed". Exit
+    code 3 means that something signed does not verify, which is an alarm. ``accept`` are exit codes
+    that another task checks. Spark's process ends with the task, even if that is killed.
     """
 
     operator_extra_links = (ArtefactLink(),)
@@ -210,27 +223,27 @@ class SparkOperator(SparkSubmitOperator):
         job: str,
         runbook: str,
         arguments: Callable[[Context], Sequence[str]],
-        made: Callable[[Context, str], DagArtefact] | None = None,
+        artefact: Callable[[Context, str], DagArtefact] | None = None,
         accept: Collection[int] = (),
         **kwargs: Any,
     ) -> None:
-        of = zone()
+        config = zone()
         super().__init__(
             application=str(job_file(job)),
-            name=f"{of.name}-{job}",
+            name=f"{config.name}-{job}",
             conn_id="spark_default",
-            conf={"spark.ui.enabled": "false", "spark.log.level": "ERROR", **of.spark.conf},
-            env_vars=spark_environment(of.spark.master),
+            conf={"spark.ui.enabled": "false", "spark.log.level": "ERROR", **config.spark.conf},
+            env_vars=spark_environment(config.spark.master),
             **kwargs,
         )
         self._runbook = runbook
         self._arguments = arguments
-        self._made = made
+        self._artefact = artefact
         self._accept = tuple(accept)
         self.link = ""
 
     def execute(self, context: Any) -> Any:
-        with in_plain_words(context, self._runbook):
+        with translate_errors(context, self._runbook):
             self.application_args = list(self._arguments(context))
             try:
                 super().execute(context)
@@ -258,26 +271,26 @@ class SparkOperator(SparkSubmitOperator):
         raise kind(failure_text(str(error), self._runbook))
 
     def _keep(self, context: Any, state: str) -> None:
-        if self._made is not None:
-            made = self._made(context, state)
-            keep(zone(), made, context)
-            self.link = made.link
+        if self._artefact is not None:
+            artefact = self._artefact(context, state)
+            write_artefact(zone(), artefact, context)
+            self.link = artefact.link
 
 
 def job_file(job: str) -> Path:
-    """The file of a job, found without importing it."""
+    """The file of a job, located without importing it."""
     spec = find_spec("recorder")
     places = list(spec.submodule_search_locations or ()) if spec else []
     return Path(places[0]).parent / "spark_jobs" / f"{job}.py"
 
 
 def spark_environment(master: str) -> dict[str, str]:
-    """Where spark-submit is, and with which Python it works."""
+    """Environment variables with the path of spark-submit and its Python."""
     folder = str(Path(sys.executable).parent)
-    result = {
+    variables = {
         "PATH": f"{folder}{os.pathsep}{os.environ.get('PATH', '')}",
         "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
     }
     if master.startswith("local"):
-        result["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
-    return result
+        variables["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
+    return variables

@@ -1,9 +1,7 @@
-"""What the answers of commands amount to: checkpoints, anchors, archives, carriers, reports.
+"""Artefacts from the answers of commands, and the files of a DAG run.
 
-Files of one DAG run that its tasks read instead of XCom: Airflow's API cannot write them.
-
-XCom is for people to look at. Whoever may write to a DAG may write its XCom, so nothing that
-decides about an import is read from there.
+Tasks read these files instead of XCom, which is for people to look at: anybody who may write to a
+DAG may write its XCom, while Airflow's API cannot write the files.
 """
 
 from __future__ import annotations
@@ -18,18 +16,18 @@ from typing import Any
 from veen_airflow.alerts import Alarm
 from veen_airflow.artefacts import DagArtefact, NothingToDo
 from veen_airflow.commands import CommandAnswer, archive_push
-from veen_airflow.zone import workplace, zone
+from veen_airflow.zone import run_directory, zone
 from zone.config import ZoneConfig
 
 Context = Mapping[str, Any]
-Made_of = Callable[[CommandAnswer, Context], Sequence[DagArtefact]]
+ArtefactsOf = Callable[[CommandAnswer, Context], Sequence[DagArtefact]]
 _MINUTE_SEC = 60
 
 
-def checkpoint_of(state: str, *, is_last: bool = False) -> Made_of:
-    """``is_last`` is for who goes on with a checkpoint even if it is not new."""
+def checkpoint_of(state: str, *, is_last: bool = False) -> ArtefactsOf:
+    """The artefact of a checkpoint; with ``is_last`` it counts even if it is not new."""
 
-    def made(answer: CommandAnswer, _context: Context) -> Sequence[DagArtefact]:
+    def artefacts(answer: CommandAnswer, _context: Context) -> Sequence[DagArtefact]:
         document = answer.document
         return [
             DagArtefact(
@@ -46,11 +44,11 @@ def checkpoint_of(state: str, *, is_last: bool = False) -> Made_of:
             )
         ]
 
-    return made
+    return artefacts
 
 
-def push_words(_context: Context) -> Sequence[str]:
-    """For a DAG that runs by itself: without an archive there is nothing to do."""
+def push_argv(_context: Context) -> Sequence[str]:
+    """The push of a scheduled DAG; without an archive there is nothing to do."""
     if zone().storage is None:
         raise NothingToDo(
             "this zone has no [storage]: nothing is archived, and no archive is worked on"
@@ -58,8 +56,8 @@ def push_words(_context: Context) -> Sequence[str]:
     return archive_push(zone())
 
 
-def archive_of(state: str) -> Made_of:
-    def made(answer: CommandAnswer, _context: Context) -> Sequence[DagArtefact]:
+def archive_of(state: str) -> ArtefactsOf:
+    def artefacts(answer: CommandAnswer, _context: Context) -> Sequence[DagArtefact]:
         document = answer.document
         counts = {name: document[name] for name in ("labels", "entries")}
         return [
@@ -73,7 +71,7 @@ def archive_of(state: str) -> Made_of:
             )
         ]
 
-    return made
+    return artefacts
 
 
 def anchors_of(answer: CommandAnswer, _context: Context) -> Sequence[DagArtefact]:
@@ -81,22 +79,22 @@ def anchors_of(answer: CommandAnswer, _context: Context) -> Sequence[DagArtefact
     return [
         DagArtefact(
             kind="anchor",
-            id=f"{document['checkpoint_id']}-{item['anchor'].removesuffix('.cbor')}",
+            id=f"{document['checkpoint_id']}-{anchor['anchor'].removesuffix('.cbor')}",
             state="verified",
-            summary={"checkpoint_id": document["checkpoint_id"], **item},
+            summary={"checkpoint_id": document["checkpoint_id"], **anchor},
         )
-        for item in document["anchors"]
+        for anchor in document["anchors"]
     ]
 
 
-def refuse_lateness(answer: CommandAnswer, _context: Context) -> Sequence[DagArtefact]:
-    """An anchor may be late for a while; then it is an alarm."""
-    of, status = zone(), answer.document["status"]
+def verify_lateness(answer: CommandAnswer, _context: Context) -> Sequence[DagArtefact]:
+    """Raise an alarm if an anchor is later than the settings allow."""
+    config, status = zone(), answer.document["status"]
     if not status or status["oldest_waiting"] is None:
         return ()
     age = time.time() - datetime.fromisoformat(status["waiting_since"]).timestamp()
-    late = int(age) - _allowed_min(of) * _MINUTE_SEC
-    if late > of.dags.alarm_after_min * _MINUTE_SEC:
+    late = int(age) - _allowed_min(config) * _MINUTE_SEC
+    if late > config.dags.alarm_after_min * _MINUTE_SEC:
         oldest = status["oldest_waiting"]
         raise Alarm(
             f"late-{oldest[:16]}",
@@ -106,25 +104,27 @@ def refuse_lateness(answer: CommandAnswer, _context: Context) -> Sequence[DagArt
     return ()
 
 
-def _allowed_min(of: ZoneConfig) -> int:
-    """How old a checkpoint gets without an anchor when all is well."""
+def _allowed_min(config: ZoneConfig) -> int:
+    """The age in minutes that a checkpoint may reach without an anchor."""
     from recorder.settings import load  # noqa: PLC0415 - only a task needs it
 
-    return max(of.dags.anchor_minutes, load(of.file).anchor.every_minutes)
+    return max(config.dags.anchor_minutes, load(config.file).anchor.every_minutes)
 
 
 def carriers_of(answer: CommandAnswer, _context: Context) -> Sequence[DagArtefact]:
-    """The carriers on a medium, as a check has found them."""
+    """The verified carriers of a medium."""
     return [
         DagArtefact(
             kind="export",
-            id=item["bundle_id"] or f"heartbeat-{item['n']}",
-            state=item["verdict"],
-            path=item["bags"][0],
-            summary={name: item[name] for name in ("n", "stream", "from_seq", "to_seq", "verdict")},
+            id=carrier["bundle_id"] or f"heartbeat-{carrier['n']}",
+            state=carrier["verdict"],
+            path=carrier["bags"][0],
+            summary={
+                name: carrier[name] for name in ("n", "stream", "from_seq", "to_seq", "verdict")
+            },
         )
-        for item in answer.document["carriers"]
-        if item["n"] is not None
+        for carrier in answer.document["carriers"]
+        if carrier["n"] is not None
     ]
 
 
@@ -135,7 +135,7 @@ def write_run_file(context: Context, name: str, document: Any) -> None:
 
 
 def read_run_file(context: Context, name: str) -> Any:
-    """None if no task of this run has written it."""
+    """The content of a run file; None if no task of this run has written it."""
     path = _path(context, name)
     return json.loads(path.read_bytes()) if path.exists() else None
 
@@ -145,4 +145,4 @@ def remove_run_file(context: Context, name: str) -> None:
 
 
 def _path(context: Context, name: str) -> Path:
-    return workplace(zone(), context) / f"{name}.json"
+    return run_directory(zone(), context) / f"{name}.json"

@@ -1,17 +1,8 @@
-"""An audit: what its job is told, the report it leaves, and how that is recorded and anchored.
+"""Command lines, Spark arguments and artefacts of the DAGs for audit, export, fold, query,
+reconciliation and retention.
 
-An export: the words of its commands, from what a run was asked for, and the medium it needs.
-
-Folds: which streams are folded, who reads them, and the snapshots that were verified.
-
-A query on Spark: what its job is told, and what is known of its end.
-
-A reconciliation: how it is run, here or on Spark, and what its report means for people.
-
-Retention: the hub stopped for it and started again, and what was let go.
-
-A hub that ``veen zone up`` runs is asked to rest by a file, since the zone ends with its hub
-otherwise: while ``hub.rest`` is there it rests, and ``hub.resting`` says that it does.
+Retention stops the hub. In a zone started by ``veen zone up`` the supervisor is asked to do it:
+while the file ``hub.rest`` exists the hub stays stopped, which ``hub.resting`` confirms.
 """
 
 from __future__ import annotations
@@ -46,39 +37,44 @@ from veen_airflow.commands import (
     store,
 )
 from veen_airflow.results import checkpoint_of, read_run_file, write_run_file
-from veen_airflow.zone import workplace, write_once, zone
+from veen_airflow.zone import run_directory, write_once, zone
 from zone.config import ZoneConfig
 
 Context = Mapping[str, Any]
+_SCHEDULED: Final = "scheduled"
+_REST_SEC: Final = 60.0
+_LOOK_SEC: Final = 0.2
+_PLAIN: Final = frozenset(f"{ascii_letters}{digits}._:+-")
+_LOG = logging.getLogger(__name__)
 
 
-def terms_words(context: Context) -> Sequence[str]:
-    return audit_terms(zone(), workplace(zone(), context) / "terms.json")
+def terms_argv(context: Context) -> Sequence[str]:
+    return audit_terms(zone(), run_directory(zone(), context) / "terms.json")
 
 
 def audit_arguments(context: Context) -> Sequence[str]:
-    of, place = zone(), workplace(zone(), context)
-    who = of.dags.acting
-    result = [*store(of), *hub_identity(of), "--terms", str(place / "terms.json")]
-    result += ["--report", str(place / "report.json")]
+    config, place = zone(), run_directory(zone(), context)
+    who = config.dags.acting
+    arguments = [*store(config), *hub_identity(config), "--terms", str(place / "terms.json")]
+    arguments += ["--report", str(place / "report.json")]
     if who.client is not None:
-        result += ["--sign-with", str(who.client)]
+        arguments += ["--sign-with", str(who.client)]
     if who.client is not None and who.passphrase_file is not None:
-        result += ["--passphrase-file", str(who.passphrase_file)]
-    return [*result, "--hashes-only"] if context["params"].get("hashes_only") else result
+        arguments += ["--passphrase-file", str(who.passphrase_file)]
+    return [*arguments, "--hashes-only"] if context["params"].get("hashes_only") else arguments
 
 
-def report_words(context: Context) -> Sequence[str]:
-    """Record what an audit has found: one line in a file of its own, which is read once."""
-    of = zone()
+def report_argv(context: Context) -> Sequence[str]:
+    """The recording of an audit's result: a line in a file of its own, which is read once."""
+    config = zone()
     file, digest, report = _audited(context)
-    folder = of.folder / "reports" / "audit" / digest
+    folder = config.folder / "reports" / "audit" / digest
     write_once(folder / "report.json", file.read_bytes())
     payload = {name: report[name] for name in ("ok", "entries", "chunks", "labels")}
     payload |= {"report": digest, "faults": len(report["faults"])}
     line = json.dumps({"payload": payload}, sort_keys=True) + "\n"
     write_once(folder / "event" / "event.jsonl", line.encode())
-    return record_file(of, folder / "event" / "event.jsonl", context["dag"].dag_id)
+    return record_file(config, folder / "event" / "event.jsonl", context["dag"].dag_id)
 
 
 def recorded(_answer: CommandAnswer, context: Context) -> Sequence[DagArtefact]:
@@ -96,27 +92,27 @@ def recorded(_answer: CommandAnswer, context: Context) -> Sequence[DagArtefact]:
 
 
 def checkpointed(answer: CommandAnswer, context: Context) -> Sequence[DagArtefact]:
-    """The checkpoint that covers the report; which one it is, the next task does not ask XCom."""
-    made = checkpoint_of("signed", is_last=True)(answer, context)
-    write_run_file(context, "checkpoint", made[0].id)
-    return made
+    """The checkpoint that covers the report, noted in a run file for the next task."""
+    artefacts = checkpoint_of("signed", is_last=True)(answer, context)
+    write_run_file(context, "checkpoint", artefacts[0].id)
+    return artefacts
 
 
-def anchored_words(context: Context) -> Sequence[str]:
-    """Publish the checkpoint of the report, unless that was done before."""
-    of = zone()
-    made = read_run_file(context, "checkpoint")
-    listed = Command(anchor_list(of), environment=environment()).answer("An anchor is late")
-    if any(item["checkpoint_id"] == made for item in listed.document["anchors"]):
-        return anchor_list(of)
-    return [*anchor_publish(of), made]
+def anchored_argv(context: Context) -> Sequence[str]:
+    """The publication of the report's checkpoint, unless it is already anchored."""
+    config = zone()
+    checkpoint_id = read_run_file(context, "checkpoint")
+    listed = Command(anchor_list(config), environment=environment()).answer("An anchor is late")
+    if any(anchor["checkpoint_id"] == checkpoint_id for anchor in listed.document["anchors"]):
+        return anchor_list(config)
+    return [*anchor_publish(config), checkpoint_id]
 
 
 def judged(context: Context) -> Sequence[DagArtefact]:
-    """Faults fail the run, once the report of them is safe; so does an audit without a report."""
+    """Fail the run for faults, after their report is stored, or if there is no report."""
     if zone().storage is None:
         raise NothingToDo("this zone has no [storage]: there is no archive to audit")
-    if not (workplace(zone(), context) / "report.json").exists():
+    if not (run_directory(zone(), context) / "report.json").exists():
         raise Alarm("no-report", "the audit has left no report; its own task tells why.")
     _file, digest, report = _audited(context)
     if not report["ok"]:
@@ -130,36 +126,33 @@ def judged(context: Context) -> Sequence[DagArtefact]:
 
 
 def _audited(context: Context) -> tuple[Path, str, dict[str, Any]]:
-    """The report of this run, and the digest of what it says, whoever signed it."""
+    """The report of this run, and its digest, which does not depend on the signer."""
     from veen.digest import h  # noqa: PLC0415
     from veen.wire.canonical_json import encode  # noqa: PLC0415 - only a task needs them
 
-    file = workplace(zone(), context) / "report.json"
+    file = run_directory(zone(), context) / "report.json"
     if not file.exists():
         raise NothingToDo("the audit has left no report; its own task tells why")
     report = json.loads(file.read_bytes())["report"]
     return file, h(encode(report)).hex(), report
 
 
-_SCHEDULED: Final = "scheduled"
-
-
-def export_words(context: Context) -> Sequence[str]:
-    """Without its medium a scheduled run has nothing to do, and one by hand is refused."""
+def export_argv(context: Context) -> Sequence[str]:
+    """The export; without its medium a scheduled run is skipped, and a manual run is refused."""
     asked = dict(context["params"])
-    if lack := _lack_of(Path(asked["medium"])):
-        raise (NothingToDo if context["dag_run"].run_type == _SCHEDULED else DagRefusal)(lack)
+    if problem := _missing_medium(Path(asked["medium"])):
+        raise (NothingToDo if context["dag_run"].run_type == _SCHEDULED else DagRefusal)(problem)
     return bridge_export(zone(), asked, f"airflow:{context['run_id']}")
 
 
-def check_words(context: Context) -> Sequence[str]:
-    """Every byte as it was written; who signed it is for the other zone to tell."""
-    transcript = workplace(zone(), context) / "transcript.txt"
+def check_argv(context: Context) -> Sequence[str]:
+    """The verification of the medium's bytes; signers are verified by the other zone."""
+    transcript = run_directory(zone(), context) / "transcript.txt"
     return bridge_verify([str(context["params"]["medium"])], ["--level", "intact"], transcript)
 
 
-def _lack_of(medium: Path) -> str | None:
-    """A folder is never made here: what stood in it would be on a disk that nobody carries."""
+def _missing_medium(medium: Path) -> str | None:
+    """Why there is no medium. The directory is not created: it would be on a local disk."""
     if not medium.is_dir():
         return f"the medium is not there: {medium} is no directory; nothing was exported"
     if zone().dags.medium_is_mount and not medium.is_mount():
@@ -167,70 +160,72 @@ def _lack_of(medium: Path) -> str | None:
     return None
 
 
-def snapshot_words(verb: str) -> Callable[[Context], Sequence[Sequence[str]]]:
-    """Words for each stream that is folded; ``verb`` is create or verify."""
+def snapshot_argv(verb: str) -> Callable[[Context], Sequence[Sequence[str]]]:
+    """The command for each stream that is folded; ``verb`` is create or verify."""
 
-    def words(context: Context) -> Sequence[Sequence[str]]:
-        of, place = zone(), workplace(zone(), context)
-        reader, streams = reader_of(of), of.dags.fold.streams or recorder_streams(of)
+    def argv(context: Context) -> Sequence[Sequence[str]]:
+        config, place = zone(), run_directory(zone(), context)
+        reader, streams = reader_of(config), config.dags.fold.streams or recorder_streams(config)
         files = {stream: place / f"{stream.replace('/', '.')}.snapshot" for stream in streams}
         if verb == "verify":
-            files = {item: file for item, file in files.items() if file.exists()}
+            files = {stream: file for stream, file in files.items() if file.exists()}
         if not files:
             raise NothingToDo("no stream has events in the archive yet")
-        return [snapshot(of, verb, item, reader, file) for item, file in files.items()]
+        return [snapshot(config, verb, stream, reader, file) for stream, file in files.items()]
 
-    return words
+    return argv
 
 
 def folded(answer: CommandAnswer, context: Context) -> Sequence[DagArtefact]:
-    """A snapshot that was verified, under a name that says what it is of."""
-    of, result = zone(), answer.document
-    stream = str(result["stream"]).replace("/", ".")
-    name = f"{result['state_class']}-{stream}-{result['upto_stream_seq']}"
-    path = of.folder / "reports" / "fold" / f"{name}.snapshot"
-    write_once(path, (workplace(of, context) / f"{stream}.snapshot").read_bytes())
-    hashes = {item: result[item] for item in ("state_hash", "mmr_root", "upto_stream_seq")}
+    """The artefact of a verified snapshot, stored under a descriptive name."""
+    config, document = zone(), answer.document
+    stream = str(document["stream"]).replace("/", ".")
+    name = f"{document['state_class']}-{stream}-{document['upto_stream_seq']}"
+    path = config.folder / "reports" / "fold" / f"{name}.snapshot"
+    write_once(path, (run_directory(config, context) / f"{stream}.snapshot").read_bytes())
+    hashes = {field: document[field] for field in ("state_hash", "mmr_root", "upto_stream_seq")}
     return [DagArtefact(kind="fold", id=name, state="verified", path=str(path), summary=hashes)]
 
 
 def events_arguments(context: Context) -> Sequence[str]:
-    """Only where the zone's file asks for plaintext at rest."""
-    of = zone()
-    if not of.dags.fold.plaintext_at_rest:
+    """The arguments for the table of events, if the zone's file allows plaintext at rest."""
+    config = zone()
+    if not config.dags.fold.plaintext_at_rest:
         raise NothingToDo(
             "the table of events is not written: [dags.fold] plaintext_at_rest is not true"
         )
-    terms = ["--terms", str(workplace(of, context) / "terms.json")]
-    return [*store(of), *reader_of(of), *terms, "--plaintext-at-rest", "yes"]
+    terms = ["--terms", str(run_directory(config, context) / "terms.json")]
+    return [*store(config), *reader_of(config), *terms, "--plaintext-at-rest", "yes"]
 
 
-def reader_of(of: ZoneConfig) -> list[str]:
-    """Whose keys open events: the zone's reader, else the recorder's own; they are only read."""
+def reader_of(config: ZoneConfig) -> list[str]:
+    """Options for the keys that open events: the zone's reader, else the recorder's own."""
     from recorder.settings import load  # noqa: PLC0415 - only a task needs it
 
-    opener = load(of.file).hub.opener
-    result = ["--client", str(opener.client)]
-    return result if opener.passphrase_file is None else [
-        *result, "--passphrase-file", str(opener.passphrase_file)
+    opener = load(config.file).hub.opener
+    options = ["--client", str(opener.client)]
+    return options if opener.passphrase_file is None else [
+        *options, "--passphrase-file", str(opener.passphrase_file)
     ]  # fmt: skip
 
 
-def recorder_streams(of: ZoneConfig) -> tuple[str, ...]:
+def recorder_streams(config: ZoneConfig) -> tuple[str, ...]:
     from recorder.settings import load  # noqa: PLC0415 - only a task needs it
 
-    return tuple(stream.name for stream in load(of.file).streams.streams)
+    return tuple(stream.name for stream in load(config.file).streams.streams)
 
 
 def query_arguments(context: Context) -> Sequence[str]:
-    """The service has left descriptor and checkpoint where the result goes."""
-    of, name = zone(), _result_id(context)
-    place = _results(of.file) / "spark" / name
+    """The arguments of a query; the service wrote descriptor and checkpoint beside the result."""
+    config, name = zone(), _result_id(context)
+    place = _results(config.file) / "spark" / name
     given = ["--descriptor", str(place / "descriptor.json"), "--result-id", name]
-    given += ["--checkpoint", str(place / "checkpoint.cbor"), "--hub-id", of.hub_id.hex()]
-    # The job only reads the archive: it knows no option about writing there.
-    options = [option for option in storage(of).options() if option != "--accept-overwriting-store"]
-    return [*given, *options, *reader_of(of), "--out", str(place / "out")]
+    given += ["--checkpoint", str(place / "checkpoint.cbor"), "--hub-id", config.hub_id.hex()]
+    # The job only reads the archive, and has no option for writing.
+    options = [
+        option for option in storage(config).options() if option != "--accept-overwriting-store"
+    ]
+    return [*given, *options, *reader_of(config), "--out", str(place / "out")]
 
 
 def queried(context: Context, state: str) -> DagArtefact:
@@ -249,36 +244,36 @@ def _results(file: Any) -> Any:
     return load(file).query.results
 
 
-def facts_words(context: Context) -> Sequence[str]:
-    of, place = zone(), workplace(zone(), context)
+def facts_argv(context: Context) -> Sequence[str]:
+    config, place = zone(), run_directory(zone(), context)
     facts = ["--facts-out", str(place / "facts.jsonl"), "--collect"]
-    return ["bridge", "reconcile", "--config", str(of.file), *facts]
+    return ["bridge", "reconcile", "--config", str(config.file), *facts]
 
 
 def facts_arguments(context: Context) -> Sequence[str]:
-    """Everything is written that the command writes, signed by the same reader."""
+    """The arguments for the same outputs as the command's, signed by the same reader."""
     from bridge.settings import load  # noqa: PLC0415 - only a task needs it
 
-    place, reader = workplace(zone(), context), load(zone().file).reader
-    result = ["--facts", str(place / "facts.jsonl"), *report_files(place / "report.json")]
+    place, reader = run_directory(zone(), context), load(zone().file).reader
+    arguments = ["--facts", str(place / "facts.jsonl"), *report_files(place / "report.json")]
     if reader is not None:
-        result += ["--sign-with", str(reader.client)]
+        arguments += ["--sign-with", str(reader.client)]
     if reader is not None and reader.passphrase_file is not None:
-        result += ["--passphrase-file", str(reader.passphrase_file)]
-    return result
+        arguments += ["--passphrase-file", str(reader.passphrase_file)]
+    return arguments
 
 
-def reconcile_words(context: Context) -> Sequence[str]:
-    return bridge_reconcile(zone(), workplace(zone(), context) / "report.json")
+def reconcile_argv(context: Context) -> Sequence[str]:
+    return bridge_reconcile(zone(), run_directory(zone(), context) / "report.json")
 
 
 def reconciled(answer: CommandAnswer, context: Context) -> Sequence[DagArtefact]:
-    """What is missing is an alarm, and so is what must never be; the report is kept before."""
+    """Raise an alarm for gaps and contradictions, after the report is stored."""
     return judge_reconciliation(answer.document, context)
 
 
 def reconciled_on_spark(context: Context) -> Sequence[DagArtefact]:
-    file = workplace(zone(), context) / "report.json"
+    file = run_directory(zone(), context) / "report.json"
     if not file.exists():
         raise Alarm("no-report", "the job has left no report; its own task tells why.")
     return judge_reconciliation(json.loads(file.read_bytes())["report"], context)
@@ -287,74 +282,70 @@ def reconciled_on_spark(context: Context) -> Sequence[DagArtefact]:
 def judge_reconciliation(report: Mapping[str, Any], context: Context) -> Sequence[DagArtefact]:
     from veen.digest import h  # noqa: PLC0415 - only a task needs it
 
-    of, place = zone(), workplace(zone(), context)
+    config, place = zone(), run_directory(zone(), context)
     name = h(json.dumps({**report, "ok": True}, sort_keys=True).encode()).hex()
-    folder = of.folder / "reports" / "reconcile" / name
+    folder = config.folder / "reports" / "reconcile" / name
     for file in sorted(place.glob("report.*")) + sorted(place.glob("gaps/*.json")):
         write_once(folder / file.name, file.read_bytes())
     events, path = dict(report["events"]), str(folder / "report.json")
     state = "faults" if report["alarms"] else "whole" if report["whole"] else "gaps"
-    made = [DagArtefact(kind="reconcile", id=name, state=state, path=path, summary=events)]
+    artefacts = [DagArtefact(kind="reconcile", id=name, state=state, path=path, summary=events)]
     if report["alarms"]:
-        kinds = sorted({item["alarm"] for item in report["alarms"]})
-        raise Alarm(name[:16], f"what must never be: {', '.join(kinds)}; see {folder}.", made)
+        kinds = sorted({alarm["alarm"] for alarm in report["alarms"]})
+        raise Alarm(name[:16], f"what must never be: {', '.join(kinds)}; see {folder}.", artefacts)
     if not report["whole"]:
         left = {
             event: n for event, n in events.items() if n and event not in ("imported", "excluded")
         }
-        raise Alarm("gaps", f"the bridge has gaps: {left or 'see the report'}; see {folder}.", made)
-    return made
-
-
-_REST_SEC: Final = 60.0
-_LOOK_SEC: Final = 0.2
-_PLAIN: Final = frozenset(f"{ascii_letters}{digits}._:+-")
-_LOG = logging.getLogger(__name__)
+        raise Alarm(
+            "gaps", f"the bridge has gaps: {left or 'see the report'}; see {folder}.", artefacts
+        )
+    return artefacts
 
 
 def due_of(answer: CommandAnswer, _context: Context) -> Sequence[DagArtefact]:
-    due = answer.document["due"]
-    if not due:
+    chunks = answer.document["due"]
+    if not chunks:
         raise NothingToDo("the policy lets no chunk go")
-    _LOG.info("%d chunks may go: %s", len(due), ", ".join(due))
+    _LOG.info("%d chunks may go: %s", len(chunks), ", ".join(chunks))
     return ()
 
 
 def pruned_of(answer: CommandAnswer, context: Context) -> Sequence[DagArtefact]:
-    """Under the name of the run; a second try finds less to do, and both count."""
+    """The artefact of a pruning, with the id of the run."""
     counts = {"due": len(answer.document["due"]), "pruned": answer.document["pruned"]}
-    name = "".join(item if item in _PLAIN else "_" for item in context["run_id"])
+    name = "".join(character if character in _PLAIN else "_" for character in context["run_id"])
     return [DagArtefact(kind="retention", id=name, state="pruned", summary=counts)]
 
 
-def stop_words(_context: Context) -> Sequence[str]:
-    of = zone()
+def stop_argv(_context: Context) -> Sequence[str]:
+    config = zone()
     if _is_supervised():
         _rest_file().touch(mode=0o600)
-        if not _comes(_resting_file(), True):
+        if not _wait_for_file(_resting_file(), True):
             _rest_file().unlink(missing_ok=True)
             raise Alarm("no-rest", "the hub was asked to rest, and nobody let it; nothing is gone.")
-    return ["hub", "stop", *data_dir(of)]
+    return ["hub", "stop", *data_dir(config)]
 
 
-def start_words(_context: Context) -> Sequence[str]:
-    """Whoever runs the hub of a zone starts it again; another one is started here."""
-    of = zone()
+def start_argv(_context: Context) -> Sequence[str]:
+    """The restart of the hub: by the zone's supervisor, or by this command."""
+    config = zone()
     if not _is_supervised():
-        return hub_start(of)
+        return hub_start(config)
     _rest_file().unlink(missing_ok=True)
-    if not _comes(_resting_file(), False):
+    if not _wait_for_file(_resting_file(), False):
         raise Alarm("no-wake", "the hub was not started again.")
-    return ["hub", "health", "--hub", str(of.hub_data)]
+    return ["hub", "health", "--hub", str(config.hub_data)]
 
 
 def _is_supervised() -> bool:
-    words = ["zone", "status", "--directory", str(zone().folder)]
-    answer = Command(words, environment=environment()).answer("Restart the hub", accept=(0, 4))
-    return any(item["stage"] in ("up", "starting") for item in answer.document["zones"])
+    argv = ["zone", "status", "--directory", str(zone().folder)]
+    answer = Command(argv, environment=environment()).answer("Restart the hub", accept=(0, 4))
+    return any(status["stage"] in ("up", "starting") for status in answer.document["zones"])
 
 
-def _comes(file: Path, is_there: bool) -> bool:
+def _wait_for_file(file: Path, is_there: bool) -> bool:
     deadline = time.monotonic() + _REST_SEC
     while file.exists() is not is_there:
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""The zone that an Airflow runs for, and what all its DAGs have alike."""
+"""The zone of this Airflow, and defaults that all its DAGs share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from string import ascii_letters, digits
 from typing import Any, Final
 
-from veen_airflow.alerts import tell_of_failure
+from veen_airflow.alerts import notify_failure
 from zone.config import VARIABLE, ZoneConfig, load
 
 CHECKPOINT: Final = "veen://checkpoint"
@@ -21,11 +21,11 @@ _PLAIN: Final = frozenset(f"{ascii_letters}{digits}._-")
 
 
 class NoZone(Exception):
-    """The environment does not say which zone this is."""
+    """The environment names no zone."""
 
 
 def zone() -> ZoneConfig:
-    """Read anew whenever a DAG is parsed; it opens nothing but the file."""
+    """Read the zone's file; called whenever a DAG is parsed."""
     file = os.environ.get(VARIABLE)
     if not file:
         raise NoZone(
@@ -34,45 +34,47 @@ def zone() -> ZoneConfig:
     return load(Path(file))
 
 
-def usual(of: ZoneConfig, product: str, doc: str | None, **changes: Any) -> dict[str, Any]:
-    """What a DAG says of itself unless it says otherwise; one run at a time."""
+def dag_defaults(
+    config: ZoneConfig, product: str, doc: str | None, **changes: Any
+) -> dict[str, Any]:
+    """Default arguments of a DAG; one run at a time."""
     return {
         "start_date": datetime(2026, 1, 1, tzinfo=UTC),
         "catchup": False,
         "max_active_runs": 1,
-        "tags": [f"zone:{of.name}", product],
+        "tags": [f"zone:{config.name}", product],
         "doc_md": doc,
-        "default_args": attempts(of),
+        "default_args": retry_arguments(config),
         **changes,
     }
 
 
-def attempts(of: ZoneConfig) -> Mapping[str, Any]:
-    """How often a task is tried, and who hears of it when it failed for good."""
+def retry_arguments(config: ZoneConfig) -> Mapping[str, Any]:
+    """Default arguments of a task: its retries, and the callback for its failure."""
     return {
-        "retries": of.dags.retries,
-        "retry_delay": timedelta(seconds=of.dags.retry_sec),
-        "on_failure_callback": tell_of_failure,
+        "retries": config.dags.retries,
+        "retry_delay": timedelta(seconds=config.dags.retry_sec),
+        "on_failure_callback": notify_failure,
     }
 
 
-def at_run(words: Callable[[ZoneConfig], Sequence[str]]) -> Callable[[Any], Sequence[str]]:
-    """Words that a zone may not have: whoever runs them is told so, and the DAG is there."""
-    return lambda _context: words(zone())
+def at_run(argv: Callable[[ZoneConfig], Sequence[str]]) -> Callable[[Any], Sequence[str]]:
+    """A command line that is derived when the task runs, since it may fail for this zone."""
+    return lambda _context: argv(zone())
 
 
-def workplace(of: ZoneConfig, context: Mapping[str, Any]) -> Path:
-    """A directory for the files of one run; a second try finds those of the first."""
-    run = "".join(item if item in _PLAIN else "_" for item in context["run_id"])
-    # Whoever starts a run names it, and Airflow takes "..": that is no directory of its own.
+def run_directory(config: ZoneConfig, context: Mapping[str, Any]) -> Path:
+    """The directory for the files of a run, shared by all tries."""
+    run = "".join(character if character in _PLAIN else "_" for character in context["run_id"])
+    # The run_id is chosen by whoever starts the run, and Airflow accepts "..".
     run = run if run.strip(".") else "_" * len(run)
-    folder: Path = of.folder / "runs" / context["dag"].dag_id / run
+    folder: Path = config.folder / "runs" / context["dag"].dag_id / run
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return folder
 
 
 def write_once(file: Path, data: bytes) -> None:
-    """The first one stays: a name says what is in it."""
+    """Write a file unless it exists; its name identifies its content."""
     from veen.system import durable  # noqa: PLC0415 - only a task needs it
 
     if not file.exists():

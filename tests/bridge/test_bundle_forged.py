@@ -195,7 +195,7 @@ def test_a_false_range_ranks_before_a_bad_signature(forge: Forge, verdict: Verdi
 def test_metadata_of_a_closed_body_is_counted_as_not_checked() -> None:
     made = bridge_world.World().grow(2).grow(1, disclose=False)
     result = verify_bundle(BytesIO(made.bundle(1, 3)), bridge_world.TRUST, None)
-    assert (result.detail, result.unopened) == (3, 1)
+    assert (result.with_metadata, result.unopened) == (3, 1)
 
 
 def test_refuses_an_unknown_hub(verdict: Verdict) -> None:

@@ -47,7 +47,7 @@ def test_the_bundle_is_valid(vector: dict[str, Any], trust_dir: Path) -> None:
     raw = bytes.fromhex(vector["bundle"])
     result = verify_bundle(BytesIO(raw), TrustStore.read(trust_dir), None)
     assert result.header.bundle_id == bytes.fromhex(vector["bundle_id"])
-    assert (result.detail, result.unopened, result.continuity) == (2, 1, Continuity.UNTESTED)
+    assert (result.with_metadata, result.unopened, result.continuity) == (2, 1, Continuity.UNTESTED)
 
 
 def test_writing_its_parts_gives_the_same_bytes(vector: dict[str, Any]) -> None:

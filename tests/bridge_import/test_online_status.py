@@ -30,7 +30,7 @@ def online(tmp_path: Path) -> Path:
     state = ExportState(tmp_path / "export")
     (tmp_path / "export" / "staging" / "left").mkdir(parents=True)
     item = bridge_world.World().grow(3)
-    state.keep_checkpoint(item.checkpoint(3))
+    state.store_checkpoint(item.checkpoint(3))
     path = tmp_path / "bridge.toml"
     path.write_text(f"""
 zone = "online"

@@ -9,7 +9,7 @@ from reconcile_histories import a_history, named
 from bridge.exporter.gaps import GapFile
 from bridge.reconcile.facts import Export, Import, ImportedFact, ReconcileFacts
 from bridge.reconcile.reconcile import reconcile
-from bridge.reconcile.render import MOST_LANES, gap_files, svg, text
+from bridge.reconcile.render import MOST_ROWS, gap_files, svg, text
 from bridge.reconcile.report import ReconcileReport, SignedReconcileReport
 from veen.crypto import SigningKey
 from veen.errors import Malformed, Untrusted
@@ -49,7 +49,7 @@ def test_the_picture_does_not_grow_with_the_history() -> None:
     assert len(large) < 1.1 * len(small)
     streams = [Export(HUB, f"export/{n}", 1, 1, named(n), "ledger") for n in range(1_000)]
     crowd = svg(reconcile(ReconcileFacts(exports=streams)))
-    assert crowd.count("<g>") == MOST_LANES
+    assert crowd.count("<g>") == MOST_ROWS
     assert "and 800 more streams" in crowd
 
 

@@ -102,7 +102,7 @@ def test_what_a_command_says_beside_its_answer_is_in_the_log(
     out = tmp_path / "me"
     answer = a_command("keygen", "--insecure-plain", "--out", str(out)).answer(SECTION)
     assert len(answer.document["client_id"]) == 64
-    assert answer.last_words in caplog.text
+    assert answer.last_line in caplog.text
 
 
 def test_a_command_waits_for_another_that_holds_what_it_needs(
@@ -129,7 +129,7 @@ def test_a_command_gives_up_waiting_in_the_end(
 ) -> None:
     import fcntl  # noqa: PLC0415 - only this test holds a lock
 
-    monkeypatch.setattr(commands, "PATIENCE_SEC", 0.0)
+    monkeypatch.setattr(commands, "LOCK_TIMEOUT_SEC", 0.0)
     (tmp_path / "hub").mkdir()
     with (tmp_path / "hub" / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -177,7 +177,7 @@ def test_a_command_ends_when_its_task_is_killed_outright(tmp_path: Path) -> None
 
 SPARK_TASK = """
 import sys; sys.path.append(sys.argv[1])
-from veen_operators import SparkOperator
+from veen_airflow.operators import SparkOperator
 task = SparkOperator(task_id="job", job="fold", arguments=lambda _: (), runbook="x")
 task.env_vars = {"PATH": sys.argv[2]}
 task._get_hook().submit("job.py")

@@ -16,7 +16,7 @@ from veen_airflow import approval as questions
 from veen_airflow import imports as imported
 from veen_airflow.alerts import Alarm
 from veen_airflow.approval import ApprovalQuestion, ApprovalTask, Decision, Trace, compose, decide
-from veen_airflow.artefacts import NothingToDo, keep
+from veen_airflow.artefacts import NothingToDo, write_artefact
 from veen_airflow.commands import CommandAnswer
 from veen_airflow.results import read_run_file, write_run_file
 
@@ -70,8 +70,8 @@ def verified(*rows: dict[str, Any], run: str = "run-1") -> dict[str, Any]:
     now = context(run)
     came = [{"key": row["bundle_id"], "bags": row["bags"]} for row in rows]
     write_run_file(now, "carriers", came)
-    for made in imported.found_valid(CommandAnswer(0, {"carriers": list(rows)}), now):
-        keep(imported.zone(), made, now)
+    for made in imported.verified_artefacts(CommandAnswer(0, {"carriers": list(rows)}), now):
+        write_artefact(imported.zone(), made, now)
     return now
 
 
@@ -95,7 +95,7 @@ def judged(records: Any, noted: Any, allowed: Sequence[str] = ()) -> Decision:
 
 def words_of(now: dict[str, Any], found: Decision, patch: pytest.MonkeyPatch) -> list[str]:
     patch.setattr(imported, "_decision", lambda _context: found)
-    return list(imported.import_words(now))
+    return list(imported.import_argv(now))
 
 
 def named(words: Sequence[str], option: str) -> list[str]:
@@ -166,12 +166,12 @@ def test_one_rejection_lets_nothing_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_where_nothing_is_to_be_decided_nothing_goes_in_and_nobody_is_asked_for() -> None:
     now = verified(row(A, reason="it is not signed"))
-    assert named(imported.import_words(now), "--only") == ["none"]
+    assert named(imported.import_argv(now), "--only") == ["none"]
 
 
 def test_where_no_carrier_came_the_run_ends_quietly() -> None:
     with pytest.raises(NothingToDo, match="no carrier came"):
-        imported.import_words(context())
+        imported.import_argv(context())
 
 
 def test_a_bundle_that_came_meanwhile_is_asked_about_and_not_let_in_by_the_next_run(
@@ -181,7 +181,7 @@ def test_a_bundle_that_came_meanwhile_is_asked_about_and_not_let_in_by_the_next_
     words_of(now, Decision(people=("ada", "bob")), monkeypatch)
     answer = CommandAnswer(12, {"carriers": [row(A, "waiting"), row(B, "blocked")]})
     for artefact in imported.let_in(answer, now):
-        keep(imported.zone(), artefact, now)
+        write_artefact(imported.zone(), artefact, now)
     later = verified(row(A), row(B), run="run-2")
     assert imported.asked_about(later) == (B,)
     words = words_of(later, Decision(refused="nobody answered"), monkeypatch)
@@ -194,7 +194,7 @@ def test_who_let_a_bundle_in_is_not_forgotten_when_it_goes_in_later(
     now = verified(row(A))
     words_of(now, Decision(people=("ada", "bob")), monkeypatch)
     for artefact in imported.let_in(CommandAnswer(8, {"carriers": [row(A, "waiting")]}), now):
-        keep(imported.zone(), artefact, now)
+        write_artefact(imported.zone(), artefact, now)
     later = verified(row(A), run="run-2")
     words_of(later, Decision(), monkeypatch)
     (made,) = imported.let_in(CommandAnswer(0, {"carriers": [row(A, "imported")]}), later)

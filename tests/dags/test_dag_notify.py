@@ -36,7 +36,7 @@ def test_a_webhook_is_given_the_notice_and_the_token_of_the_environment(
 ) -> None:
     monkeypatch.setenv("VEEN_NOTIFY_TOKEN", "t0ken")
     with a_webhook(204) as (url, taken):
-        notifier(url).tell(NOTICE)
+        notifier(url).notify(NOTICE)
     ((authorization, body),) = taken
     assert authorization == "Bearer t0ken"
     assert body == {
@@ -49,8 +49,8 @@ def test_a_webhook_that_refuses_or_is_silent_fails_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with a_webhook(500) as (url, _):
-        WebhookNotifier(url, None).tell(NOTICE)
-    WebhookNotifier(url, None).tell(NOTICE)
+        WebhookNotifier(url, None).notify(NOTICE)
+    WebhookNotifier(url, None).notify(NOTICE)
     assert caplog.text.count("did not take the notice") == 2
 
 
@@ -78,7 +78,7 @@ def test_h30_a_redirect_is_not_followed_and_the_token_stays(
                 self.end_headers()
 
         with served(Redirecting) as url:
-            WebhookNotifier(url, "t0ken").tell(NOTICE)
+            WebhookNotifier(url, "t0ken").notify(NOTICE)
     assert asked == []
     assert f"it answered {status}; redirects are not followed" in caplog.text
 
@@ -102,7 +102,7 @@ def a_babbler() -> Iterator[str]:
 
 def test_what_speaks_no_http_fails_nothing(caplog: pytest.LogCaptureFixture) -> None:
     with a_babbler() as url:
-        WebhookNotifier(url, None).tell(NOTICE)
+        WebhookNotifier(url, None).notify(NOTICE)
     assert "did not take the notice: BadStatusLine" in caplog.text
 
 
@@ -111,12 +111,12 @@ def test_of_the_url_only_scheme_and_host_are_logged(
     end: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
-    WebhookNotifier(f"http://s3cret:s3cret@127.0.0.1:1{end}", None).tell(NOTICE)
+    WebhookNotifier(f"http://s3cret:s3cret@127.0.0.1:1{end}", None).notify(NOTICE)
     assert "the webhook at http://127.0.0.1:1 did not take the notice" in caplog.text
     assert "s3cret" not in caplog.text
 
 
 def test_every_notice_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    notifier("log").tell(NOTICE)
+    notifier("log").notify(NOTICE)
     assert isinstance(notifier("log"), LogNotifier)
     assert "NOTICE of zone z1, veen_anchor: anchors are late" in caplog.text

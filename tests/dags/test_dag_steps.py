@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from dag_steps import SECTION, context, loaded
 from dag_zones import veen
-from veen_airflow.alerts import tell_of_failure
-from veen_airflow.artefacts import DagArtefact, NothingToDo, known
+from veen_airflow.alerts import notify_failure
+from veen_airflow.artefacts import DagArtefact, NothingToDo, artefact_state
 
 from veen.system.config import BadSettings
 from zone.artefacts import Artefact, newest
@@ -21,7 +21,7 @@ SAYS = f'What to do: docs/runbook.md, section "{SECTION}"'
 
 @pytest.fixture(scope="module")
 def operators(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    return loaded("veen_operators", tmp_path_factory.mktemp("airflow"))
+    return loaded("veen_airflow.operators", tmp_path_factory.mktemp("airflow"))
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +44,8 @@ def alarms(zone: Path) -> list[Artefact]:
     return list(newest(zone.parent, "alarm", 100))
 
 
-def a_command(operators: ModuleType, *words: str) -> Any:
-    return operators.VeenOperator(task_id="step", words=words, runbook=SECTION)
+def a_command(operators: ModuleType, *argv: str) -> Any:
+    return operators.VeenOperator(task_id="step", argv=argv, runbook=SECTION)
 
 
 def a_judge(operators: ModuleType, judge: Any) -> Any:
@@ -99,14 +99,14 @@ def test_h35_a_failed_run_is_kept_for_the_page_with_its_text_and_runbook_section
         now = context(run_id=run)
         with pytest.raises(operators.AirflowException) as failed:
             step.execute(now)
-        tell_of_failure(now | {"exception": failed.value})
+        notify_failure(now | {"exception": failed.value})
     (alarm,) = alarms(zone)
     assert (alarm.state, alarm.id, alarm.run_id) == ("raised", "veen_any-step-failed", "run-1")
     assert alarm.summary["runbook"] == SECTION
     assert str(failed.value).startswith(alarm.summary["what"])
     a_judge(operators, lambda _: ()).execute(context(run_id="run-3"))
     assert [alarm.state for alarm in alarms(zone)] == ["over"]
-    tell_of_failure(context(run_id="run-4"))
+    notify_failure(context(run_id="run-4"))
     assert alarms(zone)[0].summary["runbook"] == "A run of a DAG has failed"
 
 
@@ -117,7 +117,7 @@ def test_h35_a_failure_that_raised_an_alarm_is_told_of_once(
         now = context(run_id=run)
         with pytest.raises(operators.AirflowFailException) as failed:
             contradicted(operators, zone).execute(now)
-        tell_of_failure(now | {"exception": failed.value})
+        notify_failure(now | {"exception": failed.value})
     (alarm,) = alarms(zone)
     assert (alarm.id, alarm.summary["runbook"]) == ("veen_any-step-evidence", SECTION)
 
@@ -145,7 +145,7 @@ def test_an_alarm_is_over_when_its_task_has_succeeded_and_another_one_when_it_co
 
 
 @pytest.mark.parametrize(
-    ("error", "words"),
+    ("error", "text"),
     [
         pytest.param(
             BadSettings("veen.toml: notify = 7"), "veen.toml: notify = 7. ", id="settings"
@@ -155,19 +155,19 @@ def test_an_alarm_is_over_when_its_task_has_succeeded_and_another_one_when_it_co
     ],
 )
 def test_whatever_fails_a_step_it_names_the_section_of_the_runbook(
-    operators: ModuleType, error: Exception, words: str
+    operators: ModuleType, error: Exception, text: str
 ) -> None:
     def fails(_context: Any) -> Any:
         raise error
 
     with pytest.raises(operators.AirflowException) as failed:
-        operators.VeenOperator(task_id="step", words=fails, runbook=SECTION).execute(context())
-    assert str(failed.value).endswith(words + SAYS)
+        operators.VeenOperator(task_id="step", argv=fails, runbook=SECTION).execute(context())
+    assert str(failed.value).endswith(text + SAYS)
     assert not isinstance(failed.value, operators.AirflowFailException)
     job = operators.SparkOperator(task_id="job", job="fold", arguments=fails, runbook=SECTION)
     with pytest.raises(operators.AirflowException) as failed:
         job.execute(context())
-    assert str(failed.value).endswith(words + SAYS)
+    assert str(failed.value).endswith(text + SAYS)
 
 
 def test_where_there_is_no_storage_a_run_says_so(operators: ModuleType, zone: Path) -> None:
@@ -176,13 +176,13 @@ def test_where_there_is_no_storage_a_run_says_so(operators: ModuleType, zone: Pa
 
     head, _, rest = zone.read_text().partition("[storage]\n")
     zone.write_text(head + rest[rest.index("\n[") :])
-    words = veen_zone.at_run(commands.archive_push)
-    asked = operators.VeenOperator(task_id="push", words=words, runbook=SECTION)
+    argv = veen_zone.at_run(commands.archive_push)
+    asked = operators.VeenOperator(task_id="push", argv=argv, runbook=SECTION)
     with pytest.raises(operators.AirflowFailException, match=r"has no \[storage\]") as failed:
         asked.execute(context())
     assert str(failed.value).endswith(SAYS)
     with pytest.raises(NothingToDo, match=r"has no \[storage\]"):
-        results.push_words(context())
+        results.push_argv(context())
 
 
 def test_a_state_does_not_go_back(operators: ModuleType, zone: Path) -> None:
@@ -193,7 +193,7 @@ def test_a_state_does_not_go_back(operators: ModuleType, zone: Path) -> None:
 
     def after(one: DagArtefact) -> str | None:
         a_judge(operators, lambda _: [one]).execute(context())
-        return known(load(zone), "checkpoint", "c")
+        return artefact_state(load(zone), "checkpoint", "c")
 
     assert after(made("signed")) == "signed"
     assert after(made("verified")) == "verified"

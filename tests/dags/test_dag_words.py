@@ -52,25 +52,25 @@ def listed(minutes: float | None) -> CommandAnswer:
 
 @pytest.mark.parametrize("minutes", [None, 0, 14, 74])
 def test_an_anchor_that_is_not_too_late_is_no_alarm(minutes: float | None) -> None:
-    assert results.refuse_lateness(listed(minutes), {}) == ()
+    assert results.verify_lateness(listed(minutes), {}) == ()
 
 
 def test_where_nothing_is_anchored_nothing_is_late() -> None:
-    assert results.refuse_lateness(CommandAnswer(0, {"anchors": [], "status": {}}), {}) == ()
+    assert results.verify_lateness(CommandAnswer(0, {"anchors": [], "status": {}}), {}) == ()
 
 
 def test_a_late_anchor_is_an_alarm_though_the_recorder_has_no_cadence_in_minutes() -> None:
     with pytest.raises(Alarm, match=r"anchors are 36\d\d s late: 1 checkpoints wait") as raised:
-        results.refuse_lateness(listed(76), {})
+        results.verify_lateness(listed(76), {})
     assert raised.value.key == f"late-{OLDEST[:16]}"
     assert "last error: no answer" in str(raised.value)
 
 
 def test_a_zone_that_anchors_once_a_day_is_not_late_within_it(change: Any) -> None:
     change("[recorder.index]", "[recorder.anchor]\nevery_minutes = 1440\n[recorder.index]")
-    assert results.refuse_lateness(listed(1440 + 59), {}) == ()
+    assert results.verify_lateness(listed(1440 + 59), {}) == ()
     with pytest.raises(Alarm):
-        results.refuse_lateness(listed(1440 + 61), {})
+        results.verify_lateness(listed(1440 + 61), {})
 
 
 def test_what_waits_is_told_with_its_time(zone: Path) -> None:
@@ -84,23 +84,23 @@ def test_without_its_medium_nothing_is_exported_and_no_folder_is_made(
 ) -> None:
     medium = tmp_path / "usb"
     with pytest.raises(end, match="is no directory; nothing was exported"):
-        tasks.export_words(context(run_type=run_type, medium=str(medium)))
+        tasks.export_argv(context(run_type=run_type, medium=str(medium)))
     assert not medium.exists()
 
 
 def test_where_a_mount_is_asked_for_a_bare_folder_is_no_medium(change: Any, tmp_path: Path) -> None:
     asked = context(medium=str(tmp_path))
-    assert "--medium" in tasks.export_words(asked)
+    assert "--medium" in tasks.export_argv(asked)
     change("[dags]\n", "[dags]\nmedium_is_mount = true\n")
     with pytest.raises(DagRefusal, match=f"nothing is mounted at {tmp_path}"):
-        tasks.export_words(asked)
-    assert "/" in tasks.export_words(context(medium="/"))
+        tasks.export_argv(asked)
+    assert "/" in tasks.export_argv(context(medium="/"))
 
 
 def test_an_export_is_told_what_to_bring_again(tmp_path: Path) -> None:
     ranges = ["record/app/http=1..5", "record/app/http=9..9"]
     asked = context(medium=str(tmp_path), ranges=ranges, gap_file="/gap.json", heartbeat=False)
-    words = list(tasks.export_words(asked))
+    words = list(tasks.export_argv(asked))
     assert words[words.index("--range") :] == [
         "--range", ranges[0], "--range", ranges[1], "--from-gap-file", "/gap.json"
     ]  # fmt: skip

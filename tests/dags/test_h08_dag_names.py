@@ -14,10 +14,10 @@ from dag_steps import context
 from dag_zones import veen
 from veen_airflow import imports
 from veen_airflow import imports as imported
-from veen_airflow.artefacts import NothingToDo, keep
+from veen_airflow.artefacts import NothingToDo, write_artefact
 from veen_airflow.commands import CommandAnswer
 from veen_airflow.results import write_run_file
-from veen_airflow.zone import workplace, write_once
+from veen_airflow.zone import run_directory, write_once
 
 from zone.config import load
 
@@ -47,18 +47,18 @@ def test_h08_no_name_on_a_medium_fails_the_tasks_of_an_import(medium: Path) -> N
     assert json.dumps(came, ensure_ascii=False).encode("ascii")
     detail: dict[str, Any] = context("verify", medium=str(medium))
     write_run_file(detail, "carriers", came)
-    words = imported.verify_words(detail)
+    words = imported.verify_argv(detail)
     command = [sys.executable, "-m", "cli.main", *words, "--json"]
     said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert said.returncode == 3, said.stderr
     rows = json.loads(said.stdout)
-    made = imported.found_valid(CommandAnswer(3, rows), detail)
+    made = imported.verified_artefacts(CommandAnswer(3, rows), detail)
     assert len({artefact.id for artefact in made}) == len(came)
     assert {artefact.state for artefact in made} == {"refused"}
     zone = load(Path(os.environ["VEEN_ZONE"]))
     for artefact in made:
-        keep(zone, artefact, detail)
-    words = imported.import_words(context("import", medium=str(medium)))
+        write_artefact(zone, artefact, detail)
+    words = imported.import_argv(context("import", medium=str(medium)))
     assert all(word.isascii() for word in words)
 
 
@@ -66,11 +66,11 @@ def test_h06_junk_beside_a_carrier_does_not_overflow_the_command(
     medium: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Directories that anybody can make, more than the words of a command hold."""
-    monkeypatch.setattr(imports, "MOST_WORDS", 4 * (len(str(medium)) + 64))
+    monkeypatch.setattr(imports, "MAX_ARGV_BYTES", 4 * (len(str(medium)) + 64))
     came = imports.undecided(context(medium=str(medium)))
     taken = imports.batch(came)
     assert 0 < len(taken) < len(came)
-    assert sum(len(bag) for item in taken for bag in item["bags"]) <= imports.MOST_WORDS
+    assert sum(len(bag) for item in taken for bag in item["bags"]) <= imports.MAX_ARGV_BYTES
     last = came[-1]["bags"][0]
     monkeypatch.setattr(imports, "_signed_by_trusted", lambda: lambda bag: bag == last)
     assert imports.batch(came)[0]["bags"] == [last]
@@ -95,5 +95,5 @@ def test_h06_another_run_goes_on_with_what_this_one_did_not_take_up(medium: Path
 def test_h05_files_of_a_run_stay_in_a_directory_of_its_own(medium: Path, run_id: str) -> None:
     assert medium.is_dir()
     zone = load(Path(os.environ["VEEN_ZONE"]))
-    result = workplace(zone, context(run_id=run_id)).resolve()
+    result = run_directory(zone, context(run_id=run_id)).resolve()
     assert result.parent == (zone.folder / "runs" / "veen_any").resolve()
