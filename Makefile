@@ -20,10 +20,17 @@ WITH_SYSTEM_CERTS = UV_SYSTEM_CERTS=true $(if $(PIP_CERT),,$(if $(CA_FILE),PIP_C
 DIR ?= var
 STORE ?= files
 
+# What make coverage runs: tests that need no service, hub process, Spark or Airflow.
+COVERED_BY ?= tests/unit/veen --ignore tests/unit/veen/wire/test_wire.py
+COVERAGE_OF ?= veen/*.py,veen/wire/*.py
+
+# Which mutants make mutants runs: patterns of their names, all without any.
+MUTANTS ?=
+
 # What make wheelhouse gathers: extras of pyproject.toml, separated by commas.
 EXTRAS ?= all
 
-.PHONY: help setup java lock format check dist wheelhouse test test-e2e test-unit test-long soak bench demo up down docs docs-serve clean
+.PHONY: help setup java lock format check dist wheelhouse test test-e2e test-unit test-long soak bench demo up down docs docs-serve coverage mutants stats clean
 
 help:  ## Show what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
@@ -84,11 +91,23 @@ test-unit: setup  ## The unit tests alone
 test-long: check  ## The same tests with larger counts, and the soak
 	VEEN_TEST_LONG=1 $(PYTEST) --timeout 7200
 
+coverage: setup  ## Branch coverage of the protocol by its unit tests, with a floor
+	rm -rf .coverage && mkdir .coverage
+	$(BIN)/coverage run -m pytest -q -p no:xdist -m "not long" $(COVERED_BY)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --include '$(COVERAGE_OF)'
+
+mutants: setup  ## Mutation tests of the verifiers; MUTANTS='veen.proofs*' for some of them
+	$(BIN)/python bench/mutants.py $(MUTANTS)
+
 soak: setup  ## Ten minutes of steady load on a hub; fails when its memory grows
 	$(BIN)/python tests/hub/server/soak.py --minutes 10
 
 bench: setup  ## Print benchmarks as JSON lines
 	$(BIN)/python bench/run.py
+
+stats: setup  ## Measure the tree beside other projects; ARGS=--path traces a warm event, --json
+	@$(BIN)/python bench/stats.py $(ARGS)
 
 demo: setup  ## Two zones, the whole story, every claim judged; STORE=s3 over an S3 server
 	$(BIN)/veen demo --directory $(DIR)/demo --store $(STORE) --again
@@ -110,4 +129,4 @@ docs-serve: setup  ## Serve the documentation on 127.0.0.1:8000 and rebuild it o
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --strict --dev-addr 127.0.0.1:8000
 
 clean:  ## Remove everything that make setup and the tests made
-	rm -rf $(VENV) site .mypy_cache .ruff_cache .import_linter_cache .hypothesis dist wheelhouse
+	rm -rf $(VENV) site mutants .coverage .mypy_cache .ruff_cache .import_linter_cache .hypothesis dist wheelhouse

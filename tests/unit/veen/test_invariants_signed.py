@@ -42,6 +42,7 @@ Receipts = Callable[..., Receipt]
 def broken_by(msg: Msg, receipt: Receipt, rules: Rules, **before: Any) -> str:
     with pytest.raises(Violation) as breach:
         verify_pair(msg, receipt, replace(BEFORE, **before), rules)
+    assert breach.value.stream_seq == receipt.stream_seq
     return breach.value.invariant
 
 
@@ -143,3 +144,41 @@ def test_a_forged_time_at_the_end_of_all_epochs_is_refused_and_does_not_crash(
     )
     with pytest.raises(Untrusted):
         verify_pair(msg, a_receipt(msg, key=THIEF, hub_ts=2**64 - 1), BEFORE, every_second)
+
+
+def test_a_violation_says_where_and_why(a_msg: Msgs, a_receipt: Receipts, rules: Rules) -> None:
+    msg = a_msg()
+    cases = {
+        "signed": (msg, a_receipt(msg, key=THIEF)),
+        "client_id": (replace(msg, sig=bytes(64)), a_receipt(msg)),
+        "client_seq starts at 1": ((first := a_msg(client_seq=0)), a_receipt(first)),
+    }
+    for reason, (wrong, receipt) in cases.items():
+        with pytest.raises(Violation) as breach:
+            verify_pair(wrong, receipt, BEFORE, rules)
+        violation = breach.value
+        assert violation.stream_seq == receipt.stream_seq
+        assert reason in violation.reason
+        place = f"{violation.invariant} at stream_seq {receipt.stream_seq}: "
+        assert str(violation) == place + violation.reason
+
+
+def test_a_message_may_be_as_large_as_the_limit(
+    a_msg: Msgs, a_receipt: Receipts, rules: Rules
+) -> None:
+    msg = a_msg()
+    size = len(msg.encode())
+    exact = replace(rules, limits=replace(rules.limits, max_msg_bytes=size))
+    verify_pair(msg, a_receipt(msg), BEFORE, exact)
+    smaller = replace(rules, limits=replace(rules.limits, max_msg_bytes=size - 1))
+    assert broken_by(msg, a_receipt(msg), smaller) == "I11"
+
+
+def test_a_wrong_frame_is_reported_with_its_reason(
+    a_msg: Msgs, a_receipt: Receipts, rules: Rules
+) -> None:
+    msg = a_msg(ciphertext=bytes(39))
+    with pytest.raises(Violation) as breach:
+        verify_pair(msg, a_receipt(msg), BEFORE, rules)
+    assert breach.value.invariant == "I11"
+    assert breach.value.reason == str(breach.value.__cause__)
