@@ -57,7 +57,7 @@ def a_client(directory: Path, url: str, **more: Any) -> Client:
     home = ClientDir(directory)
     if not home.keystore.exists():
         home.create(now=int(time.time()), random=os.urandom, passphrase=None)
-    return Client.open(directory, url, **({"patience": HASTY} | more))
+    return Client.open(directory, url, **({"retry_policy": HASTY} | more))
 
 
 def a_token(client_id: bytes, stream: str, ttl: int = 3_600, rate: Rate | None = None) -> Any:

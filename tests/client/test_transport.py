@@ -71,7 +71,7 @@ def make(server: Server, waits: list[float]) -> Iterator[Callable[..., Transport
 
     def transport(**more: Any) -> Transport:
         around = client_producer.a_world(sleep=waits.append, random=random.Random(5).randbytes)
-        usual: dict[str, Any] = {"surroundings": around, "patience": PATIENCE}
+        usual: dict[str, Any] = {"runtime": around, "retry_policy": PATIENCE}
         made.append(Transport(server.url, **(usual | more)))
         return made[-1]
 
