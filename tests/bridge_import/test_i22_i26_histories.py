@@ -233,7 +233,7 @@ def test_i26_a_thaw_that_is_killed_is_audited_once_or_not_at_all(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("bridge.importer.unfreeze.close", killed)
+        patched.setattr("bridge.importer.unfreeze.apply_pending", killed)
         with pytest.raises(KeyboardInterrupt):
             unfreeze(zone.settings, stream, order, zone.around())
     assert "stream.thawed" not in zone.kinds()

@@ -33,7 +33,7 @@ def test_a_medium_is_taken_in_a_portion_at_a_time(
         (bag,) = zone.medium(2 * number + 1, 2 * number + 2).iterdir()
         bag.rename(medium / bag.name)
     if not import_yard.LONG:
-        monkeypatch.setattr("bridge.importer.run._PORTION", 3)
+        monkeypatch.setattr("bridge.importer.run._BATCH", 3)
     assert zone.states(medium) == ["imported"] * count
     assert zone.kinds().count("import.waiting") == 0
     zone.check(list(range(1, 2 * count + 1)))
@@ -44,7 +44,7 @@ def test_a_set_whose_bags_come_in_several_portions_goes_in(
 ) -> None:
     medium = zone.carry(zone.bundle(1, 5), Packing(volume_bytes=1200, volumes_per_bag=1))
     assert len(list(medium.iterdir())) > 3
-    monkeypatch.setattr("bridge.importer.run._PORTION", 2)
+    monkeypatch.setattr("bridge.importer.run._BATCH", 2)
     assert zone.states(medium) == ["imported"]
     zone.check([1, 2, 3, 4, 5])
 

@@ -56,7 +56,7 @@ def test_i08_a_carrier_that_says_it_unpacks_to_more_is_not_unpacked(
     medium = zone.carry(zone.bundle(1, 200), Packing(volume_bytes=1 << 20, compress=True))
     zone.write_settings(importing="max_bundle_bytes = 1000")
     with monkeypatch.context() as patched:
-        patched.setattr(codec, "decompress", unpacking)
+        patched.setattr("bridge.carrier.reader.decompress_bytes", unpacking)
         patched.setattr("bridge.carrier.reader._MAX_LEDGER", 0)
         (outcome,) = zone.run(medium).outcomes
     assert (outcome.state.value, outcome.code) == ("quarantined", "E.SIZE/BUNDLE_SIZE")

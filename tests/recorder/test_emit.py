@@ -202,14 +202,14 @@ def test_lines_are_kept_though_the_hub_does_not_answer(offline: Emitter) -> None
 def test_a_full_outbox_names_the_first_line_that_is_not_kept(
     offline: Emitter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken = offline.keep
+    taken = offline.store
 
     def full(events: Any) -> list[int]:
         if offline.pending():
             raise VeenError("full")
         return taken(events)
 
-    monkeypatch.setattr(offline, "keep", full)
+    monkeypatch.setattr(offline, "store", full)
     with pytest.raises(VeenError, match="full") as raised:
         emit_lines(offline, lines_of(lines(*[LINE] * 1_500)), LineForm())
     assert raised.value.__notes__ == ["nothing from line 1025 on is kept"]

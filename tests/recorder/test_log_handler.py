@@ -40,7 +40,7 @@ def attach() -> Iterator[Callable[..., RecorderHandler]]:
 
 def stored(emitter: Emitter) -> list[RecordEvent]:
     outbox = emitter._client._outbox
-    rows = outbox._all("SELECT id FROM events ORDER BY id")
+    rows = outbox._rows("SELECT id FROM events ORDER BY id")
     return [RecordEvent.decode(outbox.message(item).body) for (item,) in rows]
 
 
@@ -109,14 +109,14 @@ def test_own_loggers_are_not_recorded(
 def test_what_finds_no_room_is_counted_and_the_count_is_recorded(
     offline: Emitter, attach: Callable[..., RecorderHandler], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken, open_again = offline.keep, threading.Event()
+    taken, open_again = offline.store, threading.Event()
 
     def full(events: Any, **more: Any) -> list[int]:
         if not open_again.is_set():
             raise OutboxFull("full")
         return taken(events, **more)
 
-    monkeypatch.setattr(offline, "keep", full)
+    monkeypatch.setattr(offline, "store", full)
     handler = attach(offline, capacity=2)
     for number in range(20):
         logging.getLogger("shop").info("%d", number)
@@ -136,7 +136,7 @@ def test_what_can_be_kept_nowhere_is_said_loudly_at_the_end(
     def full(_events: Any, **_more: Any) -> list[int]:
         raise OutboxFull("full")
 
-    monkeypatch.setattr(offline, "keep", full)
+    monkeypatch.setattr(offline, "store", full)
     handler = RecorderHandler(offline, MAPPING, retry_sec=0.02, close_sec=0.1)
     handler.handle(logging.LogRecord("shop", logging.ERROR, "f", 1, "lost", None, None))
     with pytest.warns(RuntimeWarning, match="1 log records were dropped"):

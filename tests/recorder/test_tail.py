@@ -73,7 +73,7 @@ class Log:
 
     def stored(self) -> list[RecordEvent]:
         outbox = self.emitter._client._outbox
-        rows = outbox._all("SELECT id FROM events ORDER BY id")
+        rows = outbox._rows("SELECT id FROM events ORDER BY id")
         return [RecordEvent.decode(outbox.message(item).body) for (item,) in rows]
 
     def numbers(self) -> list[int]:

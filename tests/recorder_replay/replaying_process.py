@@ -25,8 +25,8 @@ class Slow(output.FileSink):
 
 
 def main(url: str, client: str, checkpoint: str, out: str, form: str) -> None:
-    made = plan.Range
-    plan.Range = lambda **more: made(page_items=3, **more)  # type: ignore[misc,assignment]
+    made = plan.LabelRange
+    plan.LabelRange = lambda **more: made(page_items=3, **more)  # type: ignore[misc,assignment]
     output._BLOCK = 1  # type: ignore[misc]
     import recorder.replay.job as job  # noqa: PLC0415, PLR0402
 

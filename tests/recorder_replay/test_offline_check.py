@@ -49,7 +49,7 @@ def test_an_untouched_output_holds(world: Any, form: str) -> None:
         path = output(world, expected, form)
         verified = check_file(path, world.hub.identity.hub_id, world.checkpoint)
         assert verified.proven == verified.plan.count
-        assert verified.unproven == verified.detail == 0
+        assert verified.unproven == verified.unopened == 0
 
 
 def test_what_only_the_readers_key_shows_is_counted(world: Any) -> None:
@@ -57,7 +57,7 @@ def test_what_only_the_readers_key_shows_is_counted(world: Any) -> None:
     mine = world.client.session.identity.card.recipient(replay_notary.NOON)
     public = author.key.public
     log.append(author.msg(log, mine, b"\x01", h(b"other")), world.hub.key)
-    log.append(author.msg(log, replay_notary.PrivateKey(h(b"x")).public, b"\x01"), world.hub.key)
+    log.append(author.msg(log, replay_notary.SigningKey(h(b"x")).public, b"\x01"), world.hub.key)
     log.append(author.msg(log, mine, b"\x01"), world.hub.key)
     log.append(author.msg(log, mine, replay_notary.an_event(public).encode()), world.hub.key)
     world.checkpoint = replay_notary.checkpoint_of(world.hub, ("record/d",))
@@ -65,7 +65,7 @@ def test_what_only_the_readers_key_shows_is_counted(world: Any) -> None:
     expected = by_place("record/d", None, None, with_proofs=True, unproven=True)
     for form in FORMS:
         verified = check_file(output(world, expected, form), world.hub.identity.hub_id)
-        assert (verified.proven, verified.unproven, verified.detail) == (4, 1, 2)
+        assert (verified.proven, verified.unproven, verified.unopened) == (4, 1, 2)
         assert verified.kinds == {"other": 3, "event": 2}
 
 

@@ -100,7 +100,7 @@ def test_what_is_no_event_stands_in_its_place_and_says_why(world: Any) -> None:
         (replay_notary.an_event(public, subject_id="").encode(), RECORD_SCHEMA, mine, "FIELD"),
         (replay_notary.an_event(public, payload=b"\x41a").encode(), RECORD_SCHEMA, mine, "PAYLOAD"),
         (replay_notary.an_event(other.key.public).encode(), RECORD_SCHEMA, mine, "PRINCIPAL"),
-        (good.encode(), RECORD_SCHEMA, replay_notary.PrivateKey(h(b"x")).public, "UNOPENED"),
+        (good.encode(), RECORD_SCHEMA, replay_notary.SigningKey(h(b"x")).public, "UNOPENED"),
     ]
     for body, schema, recipient, _ in bodies:
         log.append(author.msg(log, recipient, body, schema), world.hub.key)

@@ -24,8 +24,8 @@ FORMS = ("jsonl", "cbor")
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of four, so that a stream has several of them, each with its proof."""
-    made = plan.Range
-    monkeypatch.setattr(plan, "Range", lambda **more: made(page_items=4, **more))
+    made = plan.LabelRange
+    monkeypatch.setattr(plan, "LabelRange", lambda **more: made(page_items=4, **more))
 
 
 def whole(*, with_proofs: bool) -> ReplayRequest:

@@ -81,7 +81,7 @@ def a_twin(world: Any, msg: Msg) -> Msg:
     )
     body = replay_notary.an_event(msg.client_id, 99).encode()
     return replay_notary.a_msg(
-        author.key, msg.label, msg.client_seq, mine, body, replay_notary.SCHEMA
+        author.key, msg.label, msg.client_seq, mine, body, replay_notary.RECORD_SCHEMA
     )
 
 

@@ -161,7 +161,7 @@ def test_neither_tasks_nor_sorted_parts_nor_company_change_a_byte(
         SparkQuestion(item.descriptor, item.result_id, tmp_path / "alone" / item.result_id)
         for item in together
     ]
-    monkeypatch.setattr(query_collect, "_SORTED", 60)
+    monkeypatch.setattr(query_collect, "_PARTITION_ROWS", 60)
     for number, question in enumerate(alone[:2]):
         site = world.site(archived)
         answer(spark.sparkContext, site, world.checkpoint, [question], partitions=1 + 4 * number)

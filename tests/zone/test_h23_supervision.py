@@ -350,11 +350,11 @@ def test_h23_a_full_disk_stops_the_state_file_and_nothing_else(
     (home.root / FILE).mkdir()
     try:
         for _ in range(3):
-            supervisor._look_on()
+            supervisor._look_safely()
         assert stays.process is not None
         assert stays.process.poll() is None
         (home.root / FILE).rmdir()
-        supervisor._look_on()
+        supervisor._look_safely()
         assert states.read(home).running[0].is_ready
     finally:
         supervisor.stop_parts()

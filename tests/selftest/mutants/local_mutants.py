@@ -10,24 +10,26 @@ from breaking import nothing
 
 
 def plaintext_sent() -> None:
-    from veen import crypto
+    from veen import payload
 
-    crypto.aead_encrypt = lambda key, nonce, aad, plaintext: plaintext + bytes(16)
-    crypto.aead_decrypt = lambda key, nonce, aad, ciphertext: ciphertext[:-16]
+    payload.aead_encrypt = lambda key, nonce, aad, plaintext: plaintext + bytes(16)
+    payload.aead_decrypt = lambda key, nonce, aad, ciphertext: ciphertext[:-16]
 
 
 def attachments_unchecked() -> None:
     from veen import payload
+    from veen.client import sealer
 
     payload.verify_attachment_root = nothing
+    sealer.verify_attachment_root = nothing
 
 
 def own_keys_for_all() -> None:
     """Whatever reader was named, the sender can open it."""
     from veen.client.client import Client
 
-    drafts = Client._drafts
-    Client._drafts = lambda self, stream, bodies, options: drafts(
+    messages = Client._messages
+    Client._messages = lambda self, stream, bodies, options: messages(
         self, stream, bodies, {**options, "recipient": None}
     )
 

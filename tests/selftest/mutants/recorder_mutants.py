@@ -77,7 +77,7 @@ def package_believed() -> None:
     from recorder.query import package_verify
     from recorder.query.package_verify import ClaimState, PackageClaim
 
-    package_verify._judged = lambda name, claim, facts: PackageClaim(name, ClaimState.HELD, "")
+    package_verify._claim = lambda name, claim, facts: PackageClaim(name, ClaimState.HELD, "")
 
 
 def replay_believed() -> None:
@@ -108,16 +108,16 @@ def wrong_evidence() -> None:
 
 
 def counts_twice() -> None:
-    from recorder.query import select
+    from recorder.query import execute
 
-    strict = select.gather_cells
-    select.gather_cells = lambda requested, entries: strict(requested, [*entries] * 2)
+    strict = execute.gather_cells
+    execute.gather_cells = lambda requested, entries: strict(requested, [*entries] * 2)
 
 
 def witness_believed() -> None:
     from recorder.index import proofs
 
-    proofs._verify_witness = nothing
+    proofs._verify_witnesses = nothing
 
 
 def page_off_by_one() -> None:

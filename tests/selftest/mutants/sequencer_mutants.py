@@ -60,7 +60,7 @@ def capability_optional() -> None:
 def capability_for_anyone() -> None:
     from hub import admission
 
-    admission._refuse_foreign = nothing
+    admission._verify_grant = nothing
 
 
 def any_issuer() -> None:

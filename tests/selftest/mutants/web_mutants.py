@@ -13,7 +13,7 @@ from breaking import Everything, nothing
 def signature_off() -> None:
     from hub.api import context
 
-    context.signed = context.Verified.of
+    context.signed = context.VerifiedMsg.of
 
 
 def ct_hash_off() -> None:
@@ -29,9 +29,9 @@ def prefilter_off() -> None:
 
 
 def field_sizes_off() -> None:
-    from veen import payload
+    from hub import admission
 
-    payload.check_ciphertext_sizes = nothing
+    admission.check_ciphertext_sizes = nothing
 
 
 def version_ignored() -> None:
@@ -65,7 +65,7 @@ def lax_cbor() -> None:
 def duplicates_taken() -> None:
     from hub.api import submit
 
-    recall = submit._recall
+    recall = submit._attach_first_receipt
 
     def taken(reader: Any, one: Any) -> None:
         recall(reader, one)
@@ -73,13 +73,13 @@ def duplicates_taken() -> None:
         if receipt is not None:
             object.__setattr__(one, "outcome", receipt)
 
-    submit._recall = taken
+    submit._attach_first_receipt = taken
 
 
 def duplicates_without_receipt() -> None:
     from hub.api import submit
 
-    submit._recall = nothing
+    submit._attach_first_receipt = nothing
 
 
 def batch_as_a_whole() -> None:
