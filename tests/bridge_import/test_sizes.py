@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from bridge.bundle import BundleLimits
-from bridge.carrier import codec
 from bridge.carrier.format import Packing
 from bridge.settings import EXPORT_BUNDLE_BYTES, EXPORT_BUNDLE_EVENTS
 
