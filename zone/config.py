@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from recorder.settings import (
+from recorder.acting import (
     ActingSettings,
     ApprovalSettings,
     FoldSettings,

@@ -11,7 +11,7 @@ from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from recorder.settings import ApprovalSettings
+from recorder.acting import ApprovalSettings
 from veen_airflow.alerts import end_alarms, notify
 from veen_airflow.approval import APPROVE, REJECT, Trace, forget_trace, note_trace, task_of, traces
 from veen_airflow.artefacts import NothingToDo

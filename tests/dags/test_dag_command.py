@@ -159,7 +159,7 @@ def test_a_killed_task_ends_the_whole_group_of_its_command(tmp_path: Path) -> No
 def test_a_command_ends_when_its_task_is_killed_outright(tmp_path: Path) -> None:
     script = (
         "import sys; sys.path.append(sys.argv[1])\n"
-        "from veen_command import Command, environment\n"
+        "from veen_airflow.commands import Command, environment\n"
         "Command(sys.argv[2:], environment=environment()).answer('x')\n"
     )
     task = subprocess.Popen(

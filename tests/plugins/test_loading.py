@@ -16,12 +16,12 @@ LOADED = """
 import json, sys
 from airflow import plugins_manager
 plugins, errors = plugins_manager._get_plugins()
-import bridge, hub, recorder, veen
-packages = [one.__file__ for one in (bridge, hub, recorder, veen)]
+import bridge, hub, recorder, veen, zone
+packages = [one.__file__ for one in (bridge, hub, recorder, veen, zone)]
 ours = sorted(name for name in sys.modules if name.startswith("veen_"))
 sys.path.append(sys.argv[1])
-from veen_made import Made
-made = Made(kind="retention", id="manual__10:00+00:00", state="pruned").link
+from veen_airflow.artefacts import DagArtefact
+made = DagArtefact(kind="retention", id="manual__10:00+00:00", state="pruned").link
 print(json.dumps({"names": [one.name for one in plugins], "errors": errors, "packages": packages,
                   "modules": ours, "views": [one.external_views for one in plugins], "made": made}))
 """

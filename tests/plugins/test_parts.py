@@ -51,7 +51,7 @@ def test_a_damaged_artefact_hides_its_own_list_only(make_zone: Callable[..., Any
     (file,) = (zone.folder / "artefacts" / "checkpoint").glob("*.json")
     file.write_text("{")
     html = zone.html()
-    assert "This part cannot be told" in html
+    assert "This part cannot be shown" in html
     assert "not JSON" in html
     assert "/veen/audit/" + "a" * 64 in html
 

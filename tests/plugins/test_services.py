@@ -142,4 +142,4 @@ def test_h35_a_hub_that_is_down_has_told_nothing_just_now(make_zone: Callable[..
     assert overview.streams.known.asked_sec != 0
     html = zone.html(look=look, **detail)
     assert "is down" in html
-    assert "The hub told its heads" not in html
+    assert "The hub reported its heads" not in html

@@ -15,7 +15,7 @@ import pytest
 from bridge import settings as bridge_settings
 from hub import settings as hub_settings
 from recorder import settings as recorder_settings
-from recorder.settings import ActingSettings, ApprovalSettings, FoldSettings
+from recorder.acting import ActingSettings, ApprovalSettings, FoldSettings
 from veen.objects.port import FileSettings
 from veen.system.config import BadSettings
 from zone.config import (
