@@ -113,7 +113,7 @@ def test_a_checkpoint_that_cannot_be_had_is_tried_again_and_told_when_it_is_ther
     assert outcomes["checkpoint"]["bundles"] == 2
     assert "no anchor yet" in outcomes["checkpoint"]["detail"]
     recorded.configure()
-    assert recorded.bring(code=0)["checkpoint"] is None
+    assert recorded.bring(code=6)["checkpoint"] is None
     made = recorded.bring(zone.medium(6, 6), code=0)["checkpoint"]
     assert (made["bundles"], made["anchor"], made["detail"]) == (1, "file-1.cbor", None)
     first, second = (audit for audit in zone.audits() if audit.KIND == "import.checkpoint")
