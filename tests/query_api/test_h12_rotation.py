@@ -11,7 +11,7 @@ _PROCESS = """
 import logging, sys
 from pathlib import Path
 from recorder.service.supervisor import ServiceLaunch, begin
-begin(Launch(Path(sys.argv[1])))
+begin(ServiceLaunch(Path(sys.argv[1])))
 for number in range(300):
     logging.getLogger("service").info("line %d", number)
 raise RuntimeError("the end")
