@@ -22,6 +22,7 @@ from veen.wire.objects import WireMap
 from veen.wire.schema import Bytes32, RawItem
 
 _PLAN, _PROOF, _ITEM = range(3)
+_EARLIER_NAMES: Final = {"wanted": "requested", "stretches": "stream_ranges"}
 _RECORD_NUMBERS: Final = {ReplayPlan: _PLAN, Proof: _PROOF}
 
 
@@ -51,13 +52,18 @@ class JsonLines:
             raise Malformed("a line that is no record of a replay")
         kind = document.pop("kind")
         if kind == "replay":
-            return ReplayPlan.from_json(document)
+            return ReplayPlan.from_json(_current_names(document))
         if kind == "proof":
             return Proof.from_json(document)
         try:
             return _json_record(ItemKind(kind), document)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise Malformed(f"not an item of a replay: {error!r}") from error
+
+
+def _current_names(document: dict[str, Any]) -> dict[str, Any]:
+    """A plan with today's names of its fields; replays of earlier versions have other names."""
+    return {_EARLIER_NAMES.get(name, name): value for name, value in document.items()}
 
 
 def item_json(item: Item, plan: ReplayPlan) -> dict[str, Any]:

@@ -28,8 +28,8 @@ Create = Callable[..., ClientDir]
 HOLD = """
 import sys
 from pathlib import Path
-from veen.keystore.directory import ClientDir, Lock
-lock = Lock(ClientDir(Path(sys.argv[1])))
+from veen.keystore.directory import ClientDir, ClientDirLock
+lock = ClientDirLock(ClientDir(Path(sys.argv[1])))
 print("held", flush=True)
 sys.stdin.read()
 lock.release()

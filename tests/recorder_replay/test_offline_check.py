@@ -138,11 +138,21 @@ def test_a_narrower_plan_does_not_hide_what_lies_in_the_window(world: Any) -> No
     )
     lines = narrow.read_text().splitlines()
     plan = json.loads(lines[0])
-    plan["wanted"]["start"] -= 1
+    plan["requested"]["start"] -= 1
     forged = json.dumps(plan, ensure_ascii=False, separators=(",", ":"))
     narrow.write_text("\n".join([forged, *lines[1:], ""]))
     with pytest.raises(Untrusted, match=r"record/a, stream_seq 3: .* was left out"):
         check_file(narrow, world.hub.identity.hub_id)
+
+
+def test_a_plan_with_the_names_of_earlier_versions_is_read(world: Any) -> None:
+    path = output(world, by_place("record/a", None, None, with_proofs=True), "jsonl")
+    first, *rest = path.read_text().splitlines()
+    plan = json.loads(first)
+    plan["wanted"], plan["stretches"] = plan.pop("requested"), plan.pop("stream_ranges")
+    earlier = json.dumps(plan, ensure_ascii=False, separators=(",", ":"))
+    path.write_text("\n".join([earlier, *rest, ""]))
+    check_file(path, world.hub.identity.hub_id)
 
 
 def test_another_hub_or_checkpoint_is_refused(world: Any) -> None:
