@@ -40,7 +40,7 @@ def test_everything_new_is_exported_once(zone: Any, new_medium: Media, check: An
     assert zone.export(new_medium()) == []
     assert zone.kinds() == ["export.begin", "export.success"] * 3
     detail = [check(*item.bags).bundle for item in first]
-    assert [(item.detail, item.unopened) for item in detail] == [(5, 0), (2, 0), (0, 0)]
+    assert [(item.with_metadata, item.unopened) for item in detail] == [(5, 0), (2, 0), (0, 0)]
 
 
 def test_the_log_of_exports_travels_and_then_falls_silent(fresh: Any, new_medium: Media) -> None:
