@@ -228,7 +228,7 @@ def test_no_container_stops_a_hub_by_a_process_number_of_another(tmp_path: Path)
 def is_stopping(file: Path) -> bool:
     """Whether a DAG has a task that stops the hub."""
     text = file.read_text()
-    return "@dag(" in text and "stop_words" in text
+    return "@dag(" in text and "stop_argv" in text
 
 
 def test_no_secret_is_in_the_compose_file() -> None:
