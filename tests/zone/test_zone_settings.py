@@ -209,7 +209,7 @@ def test_a_hub_with_tls_is_found_by_https() -> None:
 def test_reading_a_zone_imports_little() -> None:
     """Airflow reads it at every parse of every DAG."""
     code = (
-        "import sys, recorder.zone, zone.artefacts;"
+        "import sys, zone.config, zone.artefacts;"
         "print([one for one in ('cbor2','nacl','pyarrow','httpx','boto3') if one in sys.modules])"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
