@@ -65,7 +65,7 @@ def record(batch: SubmitBatch, metrics: HttpMetrics, request_id: str) -> None:
         else:
             metrics.submit_err.labels(code.value).inc(count)
     metrics.rate_limited.inc(codes[Code.RATE])
-    if _log.isEnabledFor(logging.INFO):
+    if batch.results and _log.isEnabledFor(logging.INFO):
         _log.info("%s", "\n".join(_lines(batch, request_id)))
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from veen.receipt import Receipt
 from veen.wire import cbor
@@ -46,8 +49,9 @@ def test_what_is_no_message_at_all_is_refused_by_itself(hub: Any) -> None:
     assert results[1].error is None
 
 
-def test_an_empty_batch_has_no_results(hub: Any) -> None:
-    assert batch(hub) == ()
+def test_an_empty_batch_has_no_results(hub: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        assert batch(hub) == ()
 
 
 def test_json_and_cbor_batches_have_the_same_results(hub: Any) -> None:
