@@ -96,7 +96,8 @@ def _code(error: VeenError | OSError) -> str:
         return error.code
     if isinstance(error, OSError):
         return "FILE"
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", type(error).__name__).upper()
+    name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(error).__name__).upper()
+    return error.error_code or name
 
 
 def _detail(error: VeenError | OSError) -> str:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Final
+from typing import ClassVar, Final
 
 
 class VeenError(Exception):
-    """The base class of all errors of this project."""
+    """The base class of all errors of this project.
+
+    ``error_code`` is what commands print with ``--json``; if empty, the name of the class.
+    """
+
+    error_code: ClassVar[str] = ""
 
 
 class Refused(VeenError):

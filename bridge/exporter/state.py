@@ -141,6 +141,8 @@ def _decode(line: bytes) -> RecordedEntry:
 class ExporterBusy(VeenError):
     """Another exporter holds the lock."""
 
+    error_code = "BUSY"
+
 
 @dataclass(frozen=True, slots=True)
 class ExportState:

@@ -93,6 +93,8 @@ def _read_reason(folder: Path) -> dict[str, Any]:
 class ImporterBusy(VeenError):
     """Another process imports into the same directories."""
 
+    error_code = "BUSY"
+
 
 @dataclass(frozen=True, slots=True)
 class Airlock:

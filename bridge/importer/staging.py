@@ -322,6 +322,8 @@ def _read(source: int, size: int, name: str) -> bytes:
 class InsufficientSpace(VeenError):
     """The disk, or a quota, has no space for a carrier; nothing was copied."""
 
+    error_code = "NO_ROOM"
+
 
 def verify_room(settings: ImportSettings, bags: Sequence[SignedBag], copies: int) -> None:
     """Raise InsufficientSpace unless ``copies`` of the bags and their plain content fit on disk,

@@ -120,6 +120,8 @@ class Moment:
 class DirectoryChanged(VeenError):
     """The directory changed while it was read: retry."""
 
+    error_code = "MOVED"
+
 
 class RunningHub(Protocol):
     """Port to the hub of a directory."""

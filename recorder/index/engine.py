@@ -46,6 +46,8 @@ _MAX_TYPES: Final = 500
 class QueryTooLarge(VeenError):
     """The query exceeds the bounds of the inline engine; the Spark engine has none."""
 
+    error_code = "TOO_LARGE"
+
 
 class ImportsTooLarge(VeenError):
     """Like QueryTooLarge, for a scope with import streams, which only the index can answer."""
