@@ -31,6 +31,8 @@ from cli.selftest.world import HubUnderTest
 from veen.client.client import Client
 from veen.hub_identity import HubIdentity
 from veen.system.environment import Runtime
+from zone import state
+from zone.directory import ZoneHome
 
 EARLIER = Path(__file__).with_name("earlier") / "zones.tar.gz"
 
@@ -102,3 +104,12 @@ def test_a_hub_of_an_earlier_version_starts_and_its_audit_log_is_read(zones: Pat
         "import.begin", "import.success", "import.waiting", "import.quarantined",
     ]  # fmt: skip
     assert "v001.agv" in getattr(entries[-1], "detail", "")
+
+
+def test_a_state_of_a_supervisor_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    document = {"stage": "failed", "supervisor": None, "running": [], "told": ["hub: no port"]}
+    home = ZoneHome(tmp_path)
+    home.run.mkdir()
+    (home.run / "state.json").write_text(json.dumps(document))
+    result = state.read(home)
+    assert (result.stage, result.detail) == (state.ZoneStage.FAILED, ("hub: no port",))
