@@ -24,7 +24,7 @@ from measure import Measurement, compare_timed
 from bridge.carrier.format import CarrierLedger, Preset
 from bridge.carrier.writer import Content, stage
 from bridge.importer.outcome import ImportState
-from bridge.importer.run import Order, run_import
+from bridge.importer.run import ImportRequest, run_import
 from bridge.settings import load
 from bridge.stream_map import OFFLINE_LOG
 from bridge.trust import pin_exporter, pin_hub
@@ -75,7 +75,7 @@ def _import(root: Path, hub: served.Served, raw: bytes) -> float:
     """Seconds of one event, into a zone and a stream of its own."""
     settings, medium = _zone(root, hub), _medium(root, raw)
     begun = time.perf_counter()
-    result = run_import(load(settings), Order(operator="bench", media=(medium,)), AROUND)
+    result = run_import(load(settings), ImportRequest(operator="bench", media=(medium,)), AROUND)
     seconds = (time.perf_counter() - begun) / EVENTS
     assert [outcome.state for outcome in result.outcomes] == [ImportState.IMPORTED]
     return seconds

@@ -14,13 +14,13 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from bridge.importer.airlock import Airlock, quarantined
 from bridge.importer.approvals import APPROVE, REJECT, Approval, decide
+from bridge.importer.directory import ImportDirectory, quarantined
 from bridge.importer.outcome import ImportOutcome, ImportState
 from bridge.importer.rebuild import rebuild_ledger
 from bridge.importer.release import release as released
-from bridge.importer.run import ImportRunResult, Order, importing, run_import
-from bridge.importer.status import ledger_is_stale, standing
+from bridge.importer.run import ImportRequest, ImportRunResult, importing, run_import
+from bridge.importer.status import import_status, ledger_is_stale
 from bridge.importer.trust_audit import Covering
 from bridge.settings import DEFAULT_PATH, BridgeSettings, load
 from cli.bridge_options import NOTHING_TO_DO, BridgeConfigOption, OperatorOption, operator_of
@@ -63,15 +63,17 @@ def approve(
 
     Example: veen bridge approve 4f2a90c1 --config bridge.toml --client ./alice
     """
-    airlock = _airlock(load(config))
+    import_dir = _import_dir(load(config))
     held = [
-        item for item in standing(airlock).unfinished if item.state == ImportState.BLOCKED.value
+        item
+        for item in import_status(import_dir).unfinished
+        if item.state == ImportState.BLOCKED.value
     ]
     result = _one(bundle, {item.bundle_id.hex() for item in held}, "waits for approvals")
     directory = ClientDir(client.absolute())
     key = directory.open(passphrase_of(directory, passphrase_file)).client
     decision = REJECT if reject else APPROVE
-    path = decide(airlock.approvals, Approval.of(key, bytes.fromhex(result), decision))
+    path = decide(import_dir.approvals, Approval.of(key, bytes.fromhex(result), decision))
     show(
         {
             "bundle_id": result,
@@ -94,7 +96,7 @@ def receipt(
 
     Example: veen bridge receipt 4f2a90c1 --config bridge.toml --svg receipt.svg
     """
-    folder = _airlock(load(config)).receipts
+    folder = _import_dir(load(config)).receipts
     names = {path.stem for path in folder.glob("*.txt")} if folder.is_dir() else set()
     result = _one(bundle, names, "has a receipt here")
     text = (folder / f"{result}.txt").read_text()
@@ -106,10 +108,10 @@ def receipt(
 
 def offline_status(settings: BridgeSettings) -> None:
     """Show the status of the importing side, for ``veen bridge status``."""
-    airlock = _airlock(settings)
-    result = standing(airlock)
+    import_dir = _import_dir(settings)
+    result = import_status(import_dir)
     outbox = ClientDir(settings.bridge.client).outbox
-    next_command = _REBUILD if ledger_is_stale(airlock.ledger, outbox) else result.next_command()
+    next_command = _REBUILD if ledger_is_stale(import_dir.ledger, outbox) else result.next_command()
     show(
         {
             "zone": settings.name,
@@ -130,15 +132,15 @@ def offline_status(settings: BridgeSettings) -> None:
                 {"bundle_id": item.bundle_id.hex(), "state": item.state, "detail": item.detail}
                 for item in result.unfinished
             ],
-            **_quarantine(airlock),
+            **_quarantine(import_dir),
             "next": next_command,
         }
     )
 
 
-def _quarantine(airlock: Airlock) -> dict[str, Any]:
+def _quarantine(import_dir: ImportDirectory) -> dict[str, Any]:
     """The newest entries of the quarantine, if it is not empty."""
-    newest, total = quarantined(airlock.quarantine(""), _MOST_QUARANTINED)
+    newest, total = quarantined(import_dir.quarantine(""), _MOST_QUARANTINED)
     if not newest:
         return {}
     rows = [
@@ -148,8 +150,8 @@ def _quarantine(airlock: Airlock) -> dict[str, Any]:
     return {"quarantined": total, "quarantine": rows}
 
 
-def _airlock(settings: BridgeSettings) -> Airlock:
-    return Airlock(importing(settings).state)
+def _import_dir(settings: BridgeSettings) -> ImportDirectory:
+    return ImportDirectory(importing(settings).state)
 
 
 def verify_prefix(text: str) -> None:
@@ -246,7 +248,7 @@ def import_(
     for item in (*(accept_gap or ()), *(only or ()), *(reject or ())):
         if item != _NOTHING:
             verify_prefix(item)
-    order = Order(
+    order = ImportRequest(
         operator=operator_of(operator),
         media=tuple(path.absolute() for path in medium or ()),
         accepted=tuple(accept_gap or ()),
@@ -268,7 +270,7 @@ def _whole_id(text: str) -> bytes:
     return bytes.fromhex(text)
 
 
-def _run(settings: BridgeSettings, order: Order, *, rebuild: bool) -> ImportRunResult:
+def _run(settings: BridgeSettings, order: ImportRequest, *, rebuild: bool) -> ImportRunResult:
     cover, watch = cover_of(settings), watching()
     with _stoppable():
         if rebuild:
@@ -399,7 +401,7 @@ def release(
     Example: veen bridge release 4f2a90c1 --config bridge.toml --reason "stream was mapped"
     """
     verify_prefix(bundle)
-    order = Order(operator=operator_of(operator), reason=reason)
+    order = ImportRequest(operator=operator_of(operator), reason=reason)
     result = released(load(config), bundle, order, runtime(), retry_policy())
     show(
         {

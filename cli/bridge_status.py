@@ -19,7 +19,7 @@ from bridge.exporter.run import exporting
 from bridge.exporter.state import ExportState
 from bridge.exporter.status import ExporterStatus, standing
 from bridge.importer.ledger import SourceStream
-from bridge.importer.run import Order, importing
+from bridge.importer.run import ImportRequest, importing
 from bridge.importer.trust_audit import Cover, Covered
 from bridge.importer.unfreeze import unfreeze as unfrozen
 from bridge.settings import DEFAULT_PATH, BridgeSettings, BridgeZone, load
@@ -224,7 +224,7 @@ def unfreeze(
     """
     settings = load(config)
     source_stream = SourceStream(_hub_of(settings, stream, hub_id), stream)
-    order = Order(operator=operator_of(operator), reason=reason)
+    order = ImportRequest(operator=operator_of(operator), reason=reason)
     seq = unfrozen(settings, source_stream, order, runtime(), retry_policy(), forget=forget)
     show(
         {

@@ -158,12 +158,12 @@ def all_streams(request: Request, user: GetUserDep, after: Place_ = None) -> HTM
 @app.get("/quarantine")
 def all_quarantined(request: Request, user: GetUserDep, before: Place_ = None) -> HTMLResponse:
     place = opened(os.environ)
-    airlock = place.airlock()
+    import_dir = place.import_dir()
     if before is not None and not is_quarantine_place(before):
         raise HTTPException(400, "before: the place where the page before this one ended is due")
-    if airlock is None:
+    if import_dir is None:
         raise HTTPException(404, "this zone has imported nothing yet")
-    result = quarantine(airlock, before)
+    result = quarantine(import_dir, before)
     made = runs_of(place, result, may_see(user))
     return _shown("veen_page_quarantine.html", request, zone=place.zone, found=result, made=made)
 

@@ -21,16 +21,16 @@ from veen_page_services import ZonePlace, reading
 from bridge.carrier.directory import carrier_name
 from bridge.exporter.run import exporting
 from bridge.exporter.state import ExportState
-from bridge.importer.airlock import Airlock
+from bridge.importer.directory import ImportDirectory
 from bridge.importer.ledger import BundleRow
-from bridge.importer.status import Most, StreamStanding, standing
+from bridge.importer.status import ImportStreamStatus, StatusLimits, import_status
 from bridge.settings import BridgeSettings
 from zone.artefacts import Artefact
 
 PAGE: Final = 25
 HELD: Final = 25
 """How many held bundles are on the page; the rest is counted."""
-_MOST: Final = Most(bundles=HELD, streams=50, spans=8)
+_MOST: Final = StatusLimits(bundles=HELD, streams=50, spans=8)
 _MOST_BYTES: Final = 64 << 10
 _BUNDLE: Final = re.compile(r"[0-9a-f]{64}")
 _ENTRY: Final = re.compile(r"[0-9]{20}-[0-9a-f-]{1,100}")
@@ -107,11 +107,11 @@ class Quarantine:
 
 def importing_of(place: ZonePlace, may_read: MayRead) -> Importing | None:
     """The importing side; None if this zone does not import, or has not yet."""
-    airlock = place.airlock()
-    if airlock is None:
+    import_dir = place.import_dir()
+    if import_dir is None:
         return None
     with reading("the import ledger"):
-        result = standing(airlock, _MOST)
+        result = import_status(import_dir, _MOST)
     ids = [item.bundle_id.hex() for item in result.unfinished]
     return Importing(
         states=tuple(result.bundles.items()),
@@ -135,12 +135,12 @@ def exporting_of(place: ZonePlace) -> Exporting | None:
     return None if settings is None else _exporting(settings)
 
 
-def quarantine(airlock: Airlock, before: str | None = None) -> Quarantine:
+def quarantine(import_dir: ImportDirectory, before: str | None = None) -> Quarantine:
     """A page of the quarantine, newest first; only the reasons of that page are read."""
     with reading("quarantine"):
-        entries = sorted(_entries(airlock.root / "quarantine"), reverse=True)
+        entries = sorted(_entries(import_dir.root / "quarantine"), reverse=True)
         matching = [entry for entry in entries if before is None or entry < before]
-        rows = tuple(_reason(airlock, item) for item in matching[:PAGE])
+        rows = tuple(_reason(import_dir, item) for item in matching[:PAGE])
     return Quarantine(rows, len(entries), rows[-1].place if len(matching) > PAGE else None)
 
 
@@ -158,10 +158,10 @@ def is_place(before: str) -> bool:
 
 def receipt(place: ZonePlace, bundle_id: str) -> str | None:
     """The printed receipt of an import; None if there is none."""
-    airlock = place.airlock()
-    if airlock is None or not _BUNDLE.fullmatch(bundle_id):
+    import_dir = place.import_dir()
+    if import_dir is None or not _BUNDLE.fullmatch(bundle_id):
         return None
-    file = airlock.receipts / f"{bundle_id}.txt"
+    file = import_dir.receipts / f"{bundle_id}.txt"
     with reading("the receipt"):
         return file.read_text() if file.is_file() else None
 
@@ -185,10 +185,10 @@ def _entries(folder: Path) -> Iterator[str]:
                 yield name
 
 
-def _reason(airlock: Airlock, entry: str) -> QuarantineRow:
+def _reason(import_dir: ImportDirectory, entry: str) -> QuarantineRow:
     made_at, name = int(entry[:20]), entry[21:]
     try:
-        with (airlock.quarantine(name) / "reason.json").open("rb") as file:
+        with (import_dir.quarantine(name) / "reason.json").open("rb") as file:
             reason = json.loads(file.read(_MOST_BYTES))
         code, detail = (
             str(reason["code"]),
@@ -201,9 +201,9 @@ def _reason(airlock: Airlock, entry: str) -> QuarantineRow:
     return QuarantineRow(name=name, made_at=made_at, code=code, detail=detail, received=received)
 
 
-def _spans(standing: StreamStanding) -> str:
-    shown = ", ".join(f"{span.first} to {span.last}" for span in standing.held)
-    more = standing.held_total - len(standing.held)
+def _spans(stream_status: ImportStreamStatus) -> str:
+    shown = ", ".join(f"{span.first} to {span.last}" for span in stream_status.held)
+    more = stream_status.held_total - len(stream_status.held)
     return f"{shown}, and {more} more" if more else shown
 
 

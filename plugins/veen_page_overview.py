@@ -150,10 +150,10 @@ def _listed(place: ZonePlace, kind: str, may_read: MayRead) -> Callable[[], Arte
 
 
 def _held(place: ZonePlace, may_read: MayRead) -> QuarantineState | None:
-    airlock = place.airlock()
-    if airlock is None:
+    import_dir = place.import_dir()
+    if import_dir is None:
         return None
-    result = quarantine(airlock)
+    result = quarantine(import_dir)
     return QuarantineState(result, runs_of(place, result, may_read))
 
 

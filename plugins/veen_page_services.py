@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 from bridge import settings as bridge_settings
-from bridge.importer.airlock import Airlock
+from bridge.importer.directory import ImportDirectory
 from recorder import settings as recorder_settings
 from veen.errors import VeenError
 from zone import config as zones
@@ -49,10 +49,10 @@ class ZonePlace:
     def folder(self) -> Path:
         return self.zone.folder
 
-    def airlock(self) -> Airlock | None:
-        """The airlock; None if the zone does not import, or has not yet."""
+    def import_dir(self) -> ImportDirectory | None:
+        """The import directory; None if the zone does not import, or has not yet."""
         importing = self.bridge.importing if self.bridge else None
-        result = Airlock(importing.state) if importing else None
+        result = ImportDirectory(importing.state) if importing else None
         return result if result and result.ledger.exists() else None
 
 

@@ -21,10 +21,10 @@ from bridge.audit_log import REFUSED, REJECTED, ImportBlocked, ImportQuarantined
 from bridge.carrier.reader import ContentSpan, copy_blocks
 from bridge.carrier.verify import VerifyContext, too_old
 from bridge.errors import printable
-from bridge.importer.airlock import FORK, code_of
-from bridge.importer.approvals import standing
+from bridge.importer.approvals import approval_state
 from bridge.importer.commit import ImportBatch
 from bridge.importer.context import ImportContext
+from bridge.importer.directory import FORK, code_of
 from bridge.importer.equivocation import RunFork, archived_receipt, equivocation, evidence
 from bridge.importer.examine import Examined, Loaded
 from bridge.importer.finish import bundle_fields
@@ -241,7 +241,7 @@ class BundleAdmission:
         if placed.fork is None and not placed.missing:
             return self._duplicate(candidate)
         detail, row = f"the stream is frozen: its hub told two histories at {seq}", candidate.row
-        folder = self._context.airlock.quarantine(row.bundle_id.hex())
+        folder = self._context.import_dir.quarantine(row.bundle_id.hex())
         is_the_cause = self._context.ledger.frozen_by(stream) == row.bundle_id
         if is_the_cause and candidate.carrier.is_new and code_of(folder) == FORK:
             detail = f"{detail}, of which this bundle tells one; it lies in quarantine already"
@@ -284,7 +284,7 @@ class BundleAdmission:
 
     def _batch(self, candidate: Candidate, placed: Placement) -> ImportBatch:
         context, carrier = self._context, candidate.carrier
-        left = context.airlock.left_waiting(candidate.row.bundle_id) if carrier.is_new else ()
+        left = context.import_dir.left_waiting(candidate.row.bundle_id) if carrier.is_new else ()
         return ImportBatch(
             row=candidate.row,
             loaded=candidate.loaded,
@@ -292,7 +292,7 @@ class BundleAdmission:
             duplicates=placed.duplicates,
             accepted_gap=context.reason if placed.gap is not None else None,
             verification=self._verification(candidate),
-            source=context.airlock.inside(carrier.place),
+            source=context.import_dir.inside(carrier.place),
             inbox=(*carrier.inbox, *left),
         )
 
@@ -318,17 +318,17 @@ class BundleAdmission:
             return self._holding.blocked(
                 candidate.carrier, row, ImportState.BLOCKED, "operator", detail
             )
-        standings = standing(
-            context.airlock.approvals, row.bundle_id, row.stream, context.settings.approvals
+        approvals = approval_state(
+            context.import_dir.approvals, row.bundle_id, row.stream, context.settings.approvals
         )
-        if standings.is_met:
+        if approvals.is_met:
             return None
-        if not standings.rejected:
-            detail = f"{standings.describe()}; veen bridge approve {row.bundle_id.hex()[:16]}"
+        if not approvals.rejected:
+            detail = f"{approvals.describe()}; veen bridge approve {row.bundle_id.hex()[:16]}"
             return self._holding.blocked(
                 candidate.carrier, row, ImportState.BLOCKED, "approvals", detail
             )
-        return self._rejected(candidate, "approvals", standings.describe())
+        return self._rejected(candidate, "approvals", approvals.describe())
 
     def _rejected_before(self, candidate: Candidate) -> str | None:
         """The detail of an earlier rejection of the bundle, if there was one."""
@@ -347,7 +347,7 @@ class BundleAdmission:
     def _fork(self, candidate: Candidate, seq: int, held: list[BundleRun]) -> ImportOutcome:
         run = next(run for run in held if run.span.first <= seq <= run.span.last)
         with self._verify_context(run.bundle_id.hex()) as verify_context:
-            archive = self._context.airlock.archive("")
+            archive = self._context.import_dir.archive("")
             receipt = archived_receipt(archive, run, seq, verify_context)
         fork = RunFork.of(candidate.row, candidate.loaded, seq, run)
         event = equivocation(self._context, candidate.row, fork)

@@ -84,7 +84,7 @@ def decide(folder: Path, approval: Approval) -> Path:
     return path
 
 
-def standing(
+def approval_state(
     folder: Path, bundle_id: bytes, stream: str, rules: Sequence[ApprovalRule]
 ) -> ApprovalState:
     """The state of the first unmet rule that applies to the stream; all of them must be met."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from bridge.errors import Refused, printable
-from bridge.importer.airlock import Airlock
+from bridge.importer.directory import ImportDirectory
 from bridge.trust import TrustStore
 from bridge.verify import trusted_hub, verify_checkpoint
 from veen.errors import Malformed, VeenError
@@ -39,8 +39,8 @@ class Contradiction(NamedTuple):
 
 
 class SourceCheckpoints:
-    def __init__(self, airlock: Airlock, trust: TrustStore) -> None:
-        self._airlock = airlock
+    def __init__(self, import_dir: ImportDirectory, trust: TrustStore) -> None:
+        self._import_dir = import_dir
         self._trust = trust
         self._known: dict[bytes, RecorderCheckpoint | None] = {}
 
@@ -69,7 +69,7 @@ class SourceCheckpoints:
         return self._known[hub_id]
 
     def _read(self, hub_id: bytes) -> RecorderCheckpoint | None:
-        path = self._airlock.checkpoint(hub_id)
+        path = self._import_dir.checkpoint(hub_id)
         if not path.exists():
             return None
         try:
@@ -84,7 +84,7 @@ class SourceCheckpoints:
         return checkpoint
 
     def _keep(self, checkpoint: RecorderCheckpoint) -> None:
-        durable.write(self._airlock.checkpoint(checkpoint.hub_id), checkpoint.encode())
+        durable.write(self._import_dir.checkpoint(checkpoint.hub_id), checkpoint.encode())
         self._known[checkpoint.hub_id] = checkpoint
 
 

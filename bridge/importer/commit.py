@@ -47,7 +47,7 @@ class ImportBatch:
     accepted_gap: str | None
     verification: str
     source: str
-    """The path of its bags inside the airlock."""
+    """The path of its bags inside the import directory."""
     inbox: Sequence[str]
 
 
@@ -85,9 +85,9 @@ class BundleCommitter:
 
     def settle_place(self, plan: ImportPlan) -> Path:
         """The directory of a plan's bags, which are moved there if they were not."""
-        airlock = self._context.airlock
-        place = airlock.committing(plan.bundle_id)
-        airlock.move(plan.source, airlock.inside(place))
+        import_dir = self._context.import_dir
+        place = import_dir.committing(plan.bundle_id)
+        import_dir.move(plan.source, import_dir.inside(place))
         return place
 
     def hand_over(self, row: BundleRow, plan: ImportPlan, loaded: Loaded) -> None:
@@ -130,7 +130,7 @@ class BundleCommitter:
 
     def _succeed(self, row: BundleRow, plan: ImportPlan, resumed_from: int | None) -> ImportOutcome:
         excluded = read_exclusions(plan.excluded)
-        context, airlock = self._context, self._context.airlock
+        context, import_dir = self._context, self._context.import_dir
         newest = _newest(self._view(row.target))
         done = replace(plan, target_to=newest.stream_seq, target_root=newest.mmr_root)
         events: list[AuditEvent] = [self._excluded(row, exclusion) for exclusion in excluded]
@@ -155,13 +155,13 @@ class BundleCommitter:
             writes=receipt_files(printed, row, done),
             moves=(
                 (
-                    airlock.inside(airlock.committing(row.bundle_id)),
-                    airlock.inside(airlock.archive(row.bundle_id.hex())),
+                    import_dir.inside(import_dir.committing(row.bundle_id)),
+                    import_dir.inside(import_dir.archive(row.bundle_id.hex())),
                 ),
             ),
             removals=(
                 *(name for name in plan.inbox.split("\n") if name),
-                *airlock.left_in_quarantine(row.bundle_id),
+                *import_dir.left_in_quarantine(row.bundle_id),
             ),
         )
         imported = replace(row, state=ImportState.IMPORTED.value, detail="")

@@ -11,8 +11,8 @@ from typing import Final
 
 from bridge.audit_log import AuditEvent, AuditWriter
 from bridge.errors import printable
-from bridge.importer.airlock import Airlock
 from bridge.importer.checkpoints import SourceCheckpoints
+from bridge.importer.directory import ImportDirectory
 from bridge.importer.ledger import ImportLedger
 from bridge.importer.staging import bytes_below
 from bridge.settings import ImportSettings
@@ -72,7 +72,7 @@ class ImportContext:
     those that must not. ``changes`` are the changes of ``trust`` that people entered.
     """
 
-    airlock: Airlock
+    import_dir: ImportDirectory
     ledger: ImportLedger
     audit_outbox: AuditOutbox
     bridge: Client
@@ -92,16 +92,16 @@ class ImportContext:
     rejected: Sequence[str] = ()
     reason: str = ""
     usage: dict[str, int] = field(default_factory=dict)
-    """Disk usage below directories of the airlock, measured once in a run and then counted."""
+    """Disk usage below directories of the import, measured once in a run, then counted."""
 
     def quarantine_bytes(self) -> int:
         if "quarantine" not in self.usage:
-            self.usage["quarantine"] = bytes_below(self.airlock.root / "quarantine")
+            self.usage["quarantine"] = bytes_below(self.import_dir.root / "quarantine")
         return self.usage["quarantine"]
 
     def quarantine_entries(self) -> int:
         if "entries" not in self.usage:
-            self.usage["entries"] = sum(1 for _ in self.airlock.quarantine("").iterdir())
+            self.usage["entries"] = sum(1 for _ in self.import_dir.quarantine("").iterdir())
         return self.usage["entries"]
 
     def count_quarantined(self, size: int) -> None:

@@ -98,13 +98,13 @@ def apply_pending(context: ImportContext, pending: PendingActions) -> None:
     """Do all pending actions, or raise AuditPending with only the entry in the outbox."""
     context.audit_outbox.once(pending.token, pending.bodies)
     for path, text in pending.writes:
-        target = context.airlock.root / path
-        context.airlock.make_folder(target.parent)
+        target = context.import_dir.root / path
+        context.import_dir.make_folder(target.parent)
         durable.write(target, text.encode())
     for source, target_name in pending.moves:
-        context.airlock.move(source, target_name)
+        context.import_dir.move(source, target_name)
     for name in pending.removals:
-        context.airlock.remove(name)
+        context.import_dir.remove(name)
     context.ledger.closed(pending)
 
 

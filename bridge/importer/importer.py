@@ -20,7 +20,7 @@ from bridge.carrier.format import Carrier
 from bridge.carrier.verify import VerifyContext, VerifyReport
 from bridge.errors import CarrierFault, Level, Refused
 from bridge.importer.admission import BundleAdmission, Candidate
-from bridge.importer.approvals import standing
+from bridge.importer.approvals import approval_state
 from bridge.importer.commit import BundleCommitter, ImportBatch
 from bridge.importer.context import ImportContext
 from bridge.importer.examine import Examined, Loaded, examined, load
@@ -109,7 +109,7 @@ def _order(path: Path, carrier: Carrier | None) -> tuple[bytes, str, int, str]:
 
 
 class Importer:
-    """A run of the importer; the caller holds the airlock's lock."""
+    """A run of the importer; the caller holds the lock of its directory."""
 
     def __init__(self, context: ImportContext) -> None:
         self._context = context
@@ -125,8 +125,8 @@ class Importer:
             apply_pending(context, pending)
         audit_trust_changes(context)
         plans = context.ledger.open_plans()
-        context.airlock.tidy(frozenset(plan.source for plan in plans))
-        context.airlock.name_inbox()
+        context.import_dir.tidy(frozenset(plan.source for plan in plans))
+        context.import_dir.name_inbox()
         return [self._resume(plan) for plan in plans]
 
     def take(self, group: Group) -> Iterator[ImportOutcome]:
@@ -149,13 +149,13 @@ class Importer:
         return check_signed(bag, self._context.trust, self._context.settings.max_carrier_bytes)
 
     def _take(self, bags: Sequence[SignedBag]) -> ImportOutcome:
-        airlock, name = self._context.airlock, bags[0].where.name
+        import_dir, name = self._context.import_dir, bags[0].where.name
         try:
             verify_room(self._context.settings, bags, copies=1)
         except InsufficientSpace as error:
             return self._verdicts.no_room(name, error)
-        attempt = airlock.attempt(self._context.random(8).hex())
-        inbox = tuple(airlock.inside(bag.where.path) for bag in bags)
+        attempt = import_dir.attempt(self._context.random(8).hex())
+        inbox = tuple(import_dir.inside(bag.where.path) for bag in bags)
         carrier = IncomingCarrier(name=name, place=attempt, bags=(), inbox=inbox, sha256=h(b""))
         try:
             received = list(self._copied(bags, attempt))
@@ -186,7 +186,7 @@ class Importer:
         done: set[bytes] = set()
         while ready := [row for row in self._ready() if row.bundle_id not in done]:
             done.add(ready[0].bundle_id)
-            place = self._context.airlock.waiting(ready[0].bundle_id)
+            place = self._context.import_dir.waiting(ready[0].bundle_id)
             yield self._process(IncomingCarrier.held(ready[0].bundle_id, place, ready[0].sha256))
 
     def _ready(self) -> list[BundleRow]:
@@ -203,8 +203,8 @@ class Importer:
         if row.state == ImportState.FROZEN.value:
             return context.ledger.frozen_at(stream) is None
         if row.state == ImportState.BLOCKED.value:
-            rules, folder = context.settings.approvals, context.airlock.approvals
-            approvals = standing(folder, row.bundle_id, row.stream, rules)
+            rules, folder = context.settings.approvals, context.import_dir.approvals
+            approvals = approval_state(folder, row.bundle_id, row.stream, rules)
             return (approvals.is_met and context.lets_in(row.bundle_id)) or bool(approvals.rejected)
         return context.ledger.holds(stream, before) or context.accepts_gap(row.bundle_id)
 
@@ -268,7 +268,7 @@ class Importer:
         afterwards.
         """
         context = self._context
-        scratch = context.airlock.staging / f"{context.random(8).hex()}-work"
+        scratch = context.import_dir.staging / f"{context.random(8).hex()}-work"
         scratch.mkdir(mode=durable.DIR_MODE)
         try:
             yield VerifyContext(
@@ -281,7 +281,7 @@ class Importer:
                 now=context.now,
             )
         finally:
-            context.airlock.remove(context.airlock.inside(scratch))
+            context.import_dir.remove(context.import_dir.inside(scratch))
 
 
 def _row(verified: VerifiedBundle) -> BundleRow:

@@ -148,7 +148,7 @@ class ImportPlan:
 class PendingActions:
     """The actions that complete an outcome, in this order; each is idempotent.
 
-    ``bodies`` are audit entries. Paths are inside the airlock.
+    ``bodies`` are audit entries. Paths are inside the import directory.
     """
 
     token: bytes

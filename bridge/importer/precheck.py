@@ -15,11 +15,11 @@ from bridge.carrier.directory import BagPath
 from bridge.carrier.verify import VerifyReport, too_old
 from bridge.connect import read_capability
 from bridge.errors import Refused
-from bridge.importer.airlock import Airlock
+from bridge.importer.directory import ImportDirectory
 from bridge.importer.ledger import SourceStream
 from bridge.importer.run import importing
 from bridge.importer.staging import InsufficientSpace, check_signed, verify_room
-from bridge.importer.status import standing
+from bridge.importer.status import import_status
 from bridge.settings import BridgeSettings
 from bridge.stream_map import UnmappedStream
 from bridge.trust import TrustStore
@@ -46,7 +46,7 @@ class Precheck:
         self._importing = importing(settings)
         self._hub = hub
         # The free space of these directories is checked, and a new zone does not have them yet.
-        Airlock(self._importing.state).create()
+        ImportDirectory(self._importing.state).create()
 
     def of(self, report: VerifyReport, bags: Sequence[BagPath]) -> Prechecked:
         """Check a valid carrier; a heartbeat needs only space."""
@@ -116,5 +116,5 @@ class Precheck:
 
     @cached_property
     def _frozen(self) -> frozenset[SourceStream]:
-        status = standing(Airlock(self._importing.state))
+        status = import_status(ImportDirectory(self._importing.state))
         return frozenset(stream.stream for stream in status.streams if stream.frozen_at is not None)

@@ -27,9 +27,9 @@ from bridge.audit_log import (
 from bridge.carrier.directory import LEADS_ELSEWHERE, BagPath, carrier_name
 from bridge.carrier.format import CarrierLedger
 from bridge.errors import CarrierFault, Refused, printable
-from bridge.importer.airlock import HASHES, KEPT, REASON, code_of
 from bridge.importer.checkpoints import Contradiction
 from bridge.importer.context import ImportContext
+from bridge.importer.directory import HASHES, KEPT, REASON, code_of
 from bridge.importer.equivocation import checkpoint_evidence, two_checkpoints
 from bridge.importer.finish import (
     apply_pending,
@@ -62,7 +62,7 @@ class Holding:
             self._context,
             [event],
             removals=(
-                self._context.airlock.inside(carrier.place),
+                self._context.import_dir.inside(carrier.place),
                 *carrier.inbox,
                 *self._left(carrier, row),
             ),
@@ -103,19 +103,21 @@ class Holding:
         If it is presented while it is held, only the first copy is stored.
         """
         context, known = self._context, self._context.ledger.bundle(row.bundle_id)
-        place = context.airlock.waiting(row.bundle_id)
+        place = context.import_dir.waiting(row.bundle_id)
         outcome = outcome_of(state, carrier, row, detail=detail, place=str(place))
         is_known = known is not None and known.state == state.value
         if is_known and not carrier.is_new:
             return outcome
-        if not context.airlock.is_filled(place):
-            moves = ((self._context.airlock.inside(carrier.place), context.airlock.inside(place)),)
+        if not context.import_dir.is_filled(place):
+            moves = (
+                (self._context.import_dir.inside(carrier.place), context.import_dir.inside(place)),
+            )
             pending = pending_actions(context, [event], moves=moves, removals=carrier.inbox)
         else:
             if is_known:
                 fields = bundle_fields(row, context.operator)
                 event = ImportDuplicate(held_as=state.value, **fields)
-            copy = (self._context.airlock.inside(carrier.place),) if carrier.is_new else ()
+            copy = (self._context.import_dir.inside(carrier.place),) if carrier.is_new else ()
             pending = pending_actions(context, [event], removals=(*copy, *carrier.inbox))
         context.ledger.conclude(replace(row, state=state.value, detail=detail), pending)
         apply_pending(context, pending)
@@ -130,14 +132,14 @@ class Holding:
             self._context,
             [event],
             removals=(
-                self._context.airlock.inside(carrier.place),
+                self._context.import_dir.inside(carrier.place),
                 *carrier.inbox,
                 *self._left(carrier, row),
             ),
         )
         self._context.ledger.conclude(None, pending)
         apply_pending(self._context, pending)
-        place = str(self._context.airlock.quarantine(row.bundle_id.hex()))
+        place = str(self._context.import_dir.quarantine(row.bundle_id.hex()))
         return outcome_of(state, carrier, row, detail=detail, place=place)
 
     def heartbeat(self, carrier: IncomingCarrier, ledger: CarrierLedger) -> ImportOutcome:
@@ -154,9 +156,11 @@ class Holding:
         )
         name = f"heartbeat-{entry.checkpoint_id.hex()[:16]}-{context.random(4).hex()}"
         moves = (
-            () if is_known else ((self._context.airlock.inside(carrier.place), f"archive/{name}"),)
+            ()
+            if is_known
+            else ((self._context.import_dir.inside(carrier.place), f"archive/{name}"),)
         )
-        copy = (self._context.airlock.inside(carrier.place),) if is_known else ()
+        copy = (self._context.import_dir.inside(carrier.place),) if is_known else ()
         pending = pending_actions(context, [event], moves=moves, removals=(*copy, *carrier.inbox))
         context.ledger.conclude_heartbeat(ledger, pending)
         apply_pending(context, pending)
@@ -167,7 +171,7 @@ class Holding:
         )
 
     def _left(self, carrier: IncomingCarrier, row: BundleRow) -> tuple[str, ...]:
-        return self._context.airlock.left_waiting(row.bundle_id) if carrier.is_new else ()
+        return self._context.import_dir.left_waiting(row.bundle_id) if carrier.is_new else ()
 
 
 class Verdicts:
@@ -223,14 +227,17 @@ class Verdicts:
     ) -> ImportOutcome:
         """Leave an incomplete carrier in the inbox, without repeated bags; audited once."""
         context, name = self._context, f"incomplete/{carrier.inbox[0]}"
-        detail, place = printable(str(error), _LINE), str(context.airlock.root / carrier.inbox[0])
+        detail, place = (
+            printable(str(error), _LINE),
+            str(context.import_dir.root / carrier.inbox[0]),
+        )
         outcome = outcome_of(
             ImportState.INCOMPLETE, carrier, None, code=code, detail=detail, place=place
         )
-        removals = (self._context.airlock.inside(carrier.place), *carrier.doubled)
+        removals = (self._context.import_dir.inside(carrier.place), *carrier.doubled)
         if context.ledger.reported(name) == carrier.sha256:
             for removal in removals:
-                context.airlock.remove(removal)
+                context.import_dir.remove(removal)
             return outcome
         fields = failed_fields(context.operator, carrier.sha256, of, error)
         event = ImportFailed(code=code, detail=detail, **fields)
@@ -277,14 +284,14 @@ class Verdicts:
         """
         context, token = self._context, self._context.random(16)
         name = (row.bundle_id if row else carrier.sha256).hex()
-        folder = context.airlock.quarantine(name)
+        folder = context.import_dir.quarantine(name)
         reported_fork = event if isinstance(event, Equivocation) else fork
         if folder.exists():
             if plan is None and code_of(folder) == code and event is not reported_fork:
                 return self._again(carrier, row, event, code, detail, state)
             name = f"{name}-{token.hex()[:8]}"
-            folder = context.airlock.quarantine(name)
-        place = context.airlock.inside(folder)
+            folder = context.import_dir.quarantine(name)
+        place = context.import_dir.inside(folder)
         moves, removals, stored = self._into_quarantine(carrier, place)
         reason: dict[str, object] = {
             "code": code,
@@ -292,7 +299,7 @@ class Verdicts:
             "received": list(carrier.inbox),
         }
         reason |= {**(evidence or {}), **stored}
-        left = context.airlock.left_waiting(row.bundle_id) if row and carrier.is_new else ()
+        left = context.import_dir.left_waiting(row.bundle_id) if row and carrier.is_new else ()
         pending = PendingActions(
             token=token,
             bodies=tuple(context.audit_outbox.body(entry) for entry in (fork, event) if entry),
@@ -323,11 +330,13 @@ class Verdicts:
             return replace(self._holding.again(carrier, row, state, detail), code=code)
         context = self._context
         pending = pending_actions(
-            context, [event], removals=(self._context.airlock.inside(carrier.place), *carrier.inbox)
+            context,
+            [event],
+            removals=(self._context.import_dir.inside(carrier.place), *carrier.inbox),
         )
         context.ledger.conclude(None, pending)
         apply_pending(context, pending)
-        place = str(context.airlock.quarantine(carrier.sha256.hex()))
+        place = str(context.import_dir.quarantine(carrier.sha256.hex()))
         return outcome_of(state, carrier, row, code=code, detail=detail, place=place)
 
     def _into_quarantine(
@@ -338,9 +347,9 @@ class Verdicts:
 
         Beyond the quota the carrier is removed, and the reason has its hashes.
         """
-        context, copy = self._context, self._context.airlock.inside(carrier.place)
+        context, copy = self._context, self._context.import_dir.inside(carrier.place)
         names = carrier.inbox if carrier.is_new else (copy,)
-        size = sum(bytes_below(context.airlock.root / name) for name in names)
+        size = sum(bytes_below(context.import_dir.root / name) for name in names)
         if context.quarantine_bytes() + size > context.settings.max_quarantine_bytes:
             lines = [line for bag in carrier.bags for line in fingerprint(BagPath.of(bag))]
             removals = (copy, *carrier.inbox) if carrier.is_new else (copy,)
@@ -364,12 +373,12 @@ class Unsigned:
         """The outcome of a bag on a medium, which is not changed; ``partial`` is its partial
         copy.
         """
-        removals = () if partial is None else (self._context.airlock.inside(partial),)
+        removals = () if partial is None else (self._context.import_dir.inside(partial),)
         return self._judge(bag, error, removals, is_left=False)
 
     def in_inbox(self, bag: BagPath, error: Refused) -> ImportOutcome:
         """The outcome of a bag in the inbox, which is removed unless it may still be completed."""
-        inside = self._context.airlock.inside(bag.path)
+        inside = self._context.import_dir.inside(bag.path)
         return self._judge(bag, error, (inside,), is_left=True)
 
     def _judge(
@@ -416,7 +425,7 @@ class Unsigned:
             digest_of(lines),
             printable(str(error), _LINE),
         )
-        folder = context.airlock.quarantine(digest.hex())
+        folder = context.import_dir.quarantine(digest.hex())
         fields = failed_fields(context.operator, digest, None, error)
         event = ImportQuarantined(code=_code(error), detail=detail, **fields)
         is_new = code_of(folder) != _code(error)
@@ -431,7 +440,7 @@ class Unsigned:
             KEPT: HASHES,
             HASHES: lines,
         }
-        place = f"{context.airlock.inside(folder)}/{REASON}"
+        place = f"{context.import_dir.inside(folder)}/{REASON}"
         writes = ((place, json.dumps(reason, sort_keys=True, indent=1) + "\n"),)
         pending = PendingActions(
             token=context.random(16),

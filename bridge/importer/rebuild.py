@@ -30,9 +30,9 @@ from bridge.audit_log import (
 )
 from bridge.carrier.reader import CarrierSet
 from bridge.errors import Refused
-from bridge.importer.airlock import Airlock
 from bridge.importer.commit import PLAN_NOTE
 from bridge.importer.context import ImportContext
+from bridge.importer.directory import ImportDirectory
 from bridge.importer.finish import apply_pending
 from bridge.importer.ledger import (
     BundleRow,
@@ -44,7 +44,7 @@ from bridge.importer.ledger import (
     Uncovered,
 )
 from bridge.importer.outcome import ImportState, bags_in
-from bridge.importer.run import LAST_PLAN, Order, importing, opened
+from bridge.importer.run import LAST_PLAN, ImportRequest, importing, opened
 from bridge.importer.trust_audit import TrustHistory
 from bridge.settings import BridgeSettings
 from bridge.stream_map import OFFLINE_LOG, StreamRoute
@@ -225,7 +225,7 @@ class RebuiltLedger(NamedTuple):
 
 def rebuild_ledger(
     settings: BridgeSettings,
-    order: Order,
+    order: ImportRequest,
     runtime: Runtime,
     retry_policy: RetryPolicy | None = None,
     watch: Watch = no_progress_watch,
@@ -233,9 +233,9 @@ def rebuild_ledger(
     """Rename the ledger and build a new one."""
     if settings.reader is None:
         raise BadSettings("no [reader] is given: name an identity that reads the import streams")
-    airlock = Airlock(importing(settings).state)
-    with airlock.locked():
-        _set_aside(airlock)
+    import_dir = ImportDirectory(importing(settings).state)
+    with import_dir.locked():
+        _set_aside(import_dir)
     with (
         opened(settings, order, runtime, retry_policy, watch) as context,
         connect.open_bridge_client(
@@ -265,8 +265,10 @@ def _rebuild(context: ImportContext, reader: Client) -> RebuiltLedger:
     pending = PendingActions(
         token=context.random(16),
         bodies=tuple(context.audit_outbox.body(item) for item in (*late, event)),
-        moves=_back_to_inbox(context.airlock),
-        removals=tuple(context.airlock.inside(place) for place in _unfinished(context.airlock)),
+        moves=_back_to_inbox(context.import_dir),
+        removals=tuple(
+            context.import_dir.inside(place) for place in _unfinished(context.import_dir)
+        ),
     )
     frozen = [(SourceStream(fork.source_hub_id, fork.stream), fork) for fork in audited.forks]
     uncovered = _uncovered(context, written, audited)
@@ -386,22 +388,22 @@ def _size(written: ImportedPlaces) -> int:
     return sum(run.span.size for run in written.runs)
 
 
-def _unfinished(airlock: Airlock) -> list[Path]:
-    folders = (airlock.root / "waiting", airlock.root / "committing")
+def _unfinished(import_dir: ImportDirectory) -> list[Path]:
+    folders = (import_dir.root / "waiting", import_dir.root / "committing")
     return [place for folder in folders for place in sorted(folder.iterdir())]
 
 
-def _back_to_inbox(airlock: Airlock) -> tuple[tuple[str, str], ...]:
+def _back_to_inbox(import_dir: ImportDirectory) -> tuple[tuple[str, str], ...]:
     return tuple(
-        (airlock.inside(bag), f"inbox/again-{place.name}-{bag.name}")
-        for place in _unfinished(airlock)
+        (import_dir.inside(bag), f"inbox/again-{place.name}-{bag.name}")
+        for place in _unfinished(import_dir)
         for bag in bags_in(place)
     )
 
 
 def _note_carriers(context: ImportContext) -> None:
     """Note the ledgers of archived carriers that are not encrypted."""
-    for place in sorted(context.airlock.archive("").iterdir()):
+    for place in sorted(context.import_dir.archive("").iterdir()):
         try:
             with CarrierSet(bags_in(place)) as carrier_set:
                 carrier_set.verify_signatures(context.trust)
@@ -414,12 +416,12 @@ def _note_carriers(context: ImportContext) -> None:
             continue
 
 
-def _set_aside(airlock: Airlock) -> None:
+def _set_aside(import_dir: ImportDirectory) -> None:
     """Rename the old ledger."""
     number = 1
-    while airlock.ledger.with_name(f"ledger.db.old-{number}").exists():
+    while import_dir.ledger.with_name(f"ledger.db.old-{number}").exists():
         number += 1
     for suffix in _FILES:
-        path: Path = airlock.ledger.with_name(f"ledger.db{suffix}")
+        path: Path = import_dir.ledger.with_name(f"ledger.db{suffix}")
         if path.exists():
             path.rename(path.with_name(f"ledger.db.old-{number}{suffix}"))

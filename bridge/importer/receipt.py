@@ -167,7 +167,7 @@ class PrintedReceipt:
 def receipt_files(
     printed: PrintedReceipt, row: BundleRow, plan: ImportPlan
 ) -> tuple[tuple[str, str], ...]:
-    """The files of a receipt: paths inside the airlock, and their text."""
+    """The files of a receipt: paths inside the import directory, and their text."""
     stem = f"receipts/{row.bundle_id.hex()}"
     return (f"{stem}.txt", text(printed, row, plan)), (f"{stem}.svg", svg(printed, row))
 

@@ -17,12 +17,12 @@ from bridge.carrier.bag import CARRIER
 from bridge.carrier.directory import BagPath
 from bridge.carrier.verify import VerifyContext, VerifyReport, check_carrier
 from bridge.errors import Level
-from bridge.importer.airlock import FORK, code_of
 from bridge.importer.context import ImportContext
+from bridge.importer.directory import FORK, code_of
 from bridge.importer.finish import apply_pending, pending_actions
 from bridge.importer.outcome import ImportState
 from bridge.importer.precheck import Precheck
-from bridge.importer.run import Order, opened, verify_ledger_current
+from bridge.importer.run import ImportRequest, opened, verify_ledger_current
 from bridge.settings import BridgeSettings
 from veen.client.transport import RetryPolicy
 from veen.errors import VeenError
@@ -46,7 +46,7 @@ class Released:
 def release(
     settings: BridgeSettings,
     beginning: str,
-    order: Order,
+    order: ImportRequest,
     runtime: Runtime,
     retry_policy: RetryPolicy | None = None,
 ) -> Released:
@@ -66,7 +66,7 @@ def release(
 
 
 def _named(context: ImportContext, beginning: str) -> Path:
-    root = context.airlock.quarantine("")
+    root = context.import_dir.quarantine("")
     matches = sorted(path for path in root.iterdir() if path.name.startswith(beginning))
     if len(matches) != 1:
         count = "nothing" if not matches else f"{len(matches)} carriers"
@@ -120,18 +120,18 @@ def _verified(
 
 @contextmanager
 def _scratch(context: ImportContext) -> Iterator[Path]:
-    place = context.airlock.staging / f"{context.random(8).hex()}-release"
+    place = context.import_dir.staging / f"{context.random(8).hex()}-release"
     place.mkdir(mode=durable.DIR_MODE)
     try:
         yield place
     finally:
-        context.airlock.remove(context.airlock.inside(place))
+        context.import_dir.remove(context.import_dir.inside(place))
 
 
 def _moved(
     context: ImportContext, folder: Path, bags: tuple[Path, ...], code: str, report: VerifyReport
 ) -> Released:
-    airlock, mark = context.airlock, context.random(4).hex()
+    import_dir, mark = context.import_dir, context.random(4).hex()
     bundle_id = report.bundle.survey.digest if report.bundle else None
     inbox = tuple(f"inbox/released-{mark}-{number}" for number in range(1, len(bags) + 1))
     event = BundleReleased(
@@ -140,9 +140,9 @@ def _moved(
     pending = pending_actions(
         context,
         [event],
-        moves=tuple((airlock.inside(bag), name) for bag, name in zip(bags, inbox, strict=True)),
+        moves=tuple((import_dir.inside(bag), name) for bag, name in zip(bags, inbox, strict=True)),
         # Evidence that a hub signed two histories stays.
-        removals=() if code == FORK else (airlock.inside(folder),),
+        removals=() if code == FORK else (import_dir.inside(folder),),
     )
     row = context.ledger.bundle(bundle_id) if bundle_id else None
     if row is not None and row.state in (ImportState.QUARANTINED.value, ImportState.REJECTED.value):

@@ -18,10 +18,10 @@ from bridge import connect
 from bridge.audit_log import ApprovalRefused, AuditPending, AuditWriter
 from bridge.carrier.directory import BagPath, carrier_name
 from bridge.errors import Refused, printable
-from bridge.importer.airlock import Airlock
 from bridge.importer.checkpoints import SourceCheckpoints
 from bridge.importer.commit import PLAN_NOTE
 from bridge.importer.context import AuditOutbox, ImportContext
+from bridge.importer.directory import ImportDirectory
 from bridge.importer.finish import apply_pending, pending_actions, record_imports
 from bridge.importer.importer import Importer, groups
 from bridge.importer.ledger import BadLedger, ImportLedger
@@ -53,7 +53,7 @@ _KEY: Final = re.compile(r"[0-9a-f]{64}\n?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class ImportRequest:
     """The request for a run.
 
     ``only`` are the bundles that may be imported, if not all may; ``rejected`` go to quarantine.
@@ -83,7 +83,7 @@ class ImportRunResult:
 
 def run_import(
     settings: BridgeSettings,
-    order: Order,
+    order: ImportRequest,
     runtime: Runtime,
     *,
     retry_policy: RetryPolicy | None = None,
@@ -111,17 +111,17 @@ def run_import(
 @contextmanager
 def opened(
     settings: BridgeSettings,
-    order: Order,
+    order: ImportRequest,
     runtime: Runtime,
     retry_policy: RetryPolicy | None = None,
     watch: Watch = no_progress_watch,
 ) -> Iterator[ImportContext]:
-    """The context of an import, with the airlock locked and both identities connected."""
+    """The context of an import, with its directory locked and both identities connected."""
     expected, now = importing(settings), runtime.clock()
-    airlock = Airlock(expected.state)
+    import_dir = ImportDirectory(expected.state)
     with ExitStack() as stack:
-        stack.enter_context(airlock.locked())
-        ledger = stack.enter_context(ImportLedger(airlock.ledger))
+        stack.enter_context(import_dir.locked())
+        ledger = stack.enter_context(ImportLedger(import_dir.ledger))
         bridge, audit = (
             stack.enter_context(
                 connect.open_bridge_client(
@@ -141,13 +141,13 @@ def opened(
         # Changes first: a concurrent change of trust is entered after its files are written.
         changes, trust = entered(settings.trust), TrustStore.read(settings.trust)
         yield ImportContext(
-            airlock=airlock,
+            import_dir=import_dir,
             ledger=ledger,
             audit_outbox=AuditOutbox(audit, writer, OFFLINE_LOG, recipient),
             bridge=bridge,
             trust=trust,
             changes=changes,
-            checkpoints=SourceCheckpoints(airlock, trust),
+            checkpoints=SourceCheckpoints(import_dir, trust),
             streams=settings.streams,
             settings=expected,
             privates=[_private(path) for path in expected.zone_keys],
@@ -176,8 +176,9 @@ def verify_ledger_current(context: ImportContext) -> None:
         return
     if not context.ledger.knows_plan(last):
         raise BadLedger(
-            f"{context.airlock.ledger} does not know the last import of this bridge: it is new, or "
-            "was restored from an old copy; make it again with veen bridge import --rebuild-ledger"
+            f"{context.import_dir.ledger}: expected the last plan of this bridge, {last.hex()}, "
+            "got none: the ledger is new, or was restored from an old copy; rebuild it with "
+            "veen bridge import --rebuild-ledger"
         )
 
 
@@ -192,7 +193,7 @@ def reader_key(card: Path, now: int) -> bytes:
         return identity_card.prekeys[0].prekey
 
 
-def _work_through(context: ImportContext, order: Order) -> Iterator[ImportOutcome]:
+def _work_through(context: ImportContext, order: ImportRequest) -> Iterator[ImportOutcome]:
     """The outcomes, until nothing is left to do or the hub does not accept a bundle."""
     for medium in order.media:
         _verify_mounted(medium)
@@ -202,7 +203,7 @@ def _work_through(context: ImportContext, order: Order) -> Iterator[ImportOutcom
             return
 
 
-def _outcomes(context: ImportContext, order: Order) -> Iterator[ImportOutcome]:
+def _outcomes(context: ImportContext, order: ImportRequest) -> Iterator[ImportOutcome]:
     """Process media batch by batch; a carrier of several bags may need all of them."""
     importer = Importer(context)
     yield from importer.recover()
@@ -218,13 +219,13 @@ def _outcomes(context: ImportContext, order: Order) -> Iterator[ImportOutcome]:
     while not is_all:
         yield from _fetched(context, importer, bags)
         is_all = not bags
-        for group in groups(context.airlock.inbox):
+        for group in groups(context.import_dir.inbox):
             if is_all or group.is_whole:
                 yield from importer.take(group)
                 yield from importer.take_held()
 
 
-def _audit_unapproved(context: ImportContext, order: Order) -> None:
+def _audit_unapproved(context: ImportContext, order: ImportRequest) -> None:
     """Audit each refused approval before anything else is done."""
     events = [
         ApprovalRefused(operator=order.operator, bundle_id=bundle_id, detail=order.reason)
@@ -252,7 +253,7 @@ def _fetched(
     """Copy a batch of bags from media into the inbox, within its quota; only bags that could not
     be copied have an outcome.
     """
-    verdicts, used, most = Verdicts(context), bytes_below(context.airlock.inbox), _BATCH
+    verdicts, used, most = Verdicts(context), bytes_below(context.import_dir.inbox), _BATCH
     is_first = True
     while bags and most:
         bag, most, partial = bags.popleft(), most - 1, None
@@ -265,7 +266,7 @@ def _fetched(
                     return
                 raise _inbox_full(context, used, signed.size)
             verify_room(context.settings, [signed], copies=2)
-            partial = partial_name(bag, context.airlock.inbox)
+            partial = partial_name(bag, context.import_dir.inbox)
             with context.watch(f"fetching {carrier_name(bag.name)}", "bytes") as progress:
                 fetch(signed, partial, progress)
             used, is_first = used + signed.size, False
@@ -278,9 +279,9 @@ def _fetched(
 def _inbox_full(context: ImportContext, used: int, size: int) -> InsufficientSpace:
     most = context.settings.max_inbox_bytes
     return InsufficientSpace(
-        f"it takes {size} bytes in {context.airlock.inbox}, which holds {used} of at most {most} "
-        "bytes (max_inbox_bytes); take out what is not needed there, or allow more, and run this "
-        "again"
+        f"{context.import_dir.inbox}: expected at most {most} bytes (max_inbox_bytes), got {used} "
+        f"and {size} more of this carrier; remove what is not needed there, or raise the limit, "
+        "and run this again"
     )
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final
 
-from bridge.importer.airlock import Airlock
 from bridge.importer.commit import PLAN_NOTE
+from bridge.importer.directory import ImportDirectory
 from bridge.importer.ledger import VERSION, BadLedger, BundleRow, SeqSpan, SourceStream
 from bridge.importer.outcome import ImportState
 from bridge.importer.run import LAST_PLAN
@@ -81,7 +81,7 @@ def _read_value(path: Path, query: str, name: str | bytes) -> bytes | None:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamStanding:
+class ImportStreamStatus:
     """A stream; ``held`` are the first of ``held_total`` ranges."""
 
     stream: SourceStream
@@ -97,7 +97,7 @@ class ImporterStatus:
     ``streams`` and ``unfinished`` are the first of as many as their totals say.
     """
 
-    streams: tuple[StreamStanding, ...]
+    streams: tuple[ImportStreamStatus, ...]
     streams_total: int
     bundles: dict[str, int]
     unfinished: tuple[BundleRow, ...]
@@ -127,7 +127,7 @@ class ImporterStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Most:
+class StatusLimits:
     """The maximum number of each in a status."""
 
     bundles: int = EVERYTHING
@@ -135,20 +135,20 @@ class Most:
     spans: int = EVERYTHING
 
 
-def standing(airlock: Airlock, most: Most | None = None) -> ImporterStatus:
+def import_status(import_dir: ImportDirectory, most: StatusLimits | None = None) -> ImporterStatus:
     """The status from the ledger. Nothing is written; a concurrent run is not disturbed."""
-    inbox = _names(airlock.inbox)
-    if not airlock.ledger.exists():
+    inbox = _names(import_dir.inbox)
+    if not import_dir.ledger.exists():
         return _empty_status(inbox)
-    with _reading(airlock.ledger) as db:
+    with _reading(import_dir.ledger) as db:
         return (
-            read_status(db, inbox, most or Most())
-            if _is_begun(db, airlock.ledger)
+            read_status(db, inbox, most or StatusLimits())
+            if _is_begun(db, import_dir.ledger)
             else _empty_status(inbox)
         )
 
 
-def read_status(db: sqlite3.Connection, inbox: int, most: Most) -> ImporterStatus:
+def read_status(db: sqlite3.Connection, inbox: int, most: StatusLimits) -> ImporterStatus:
     streams = db.execute(_STREAMS, (most.streams,)).fetchall()
     open_states = [state.value for state in _OPEN]
     return ImporterStatus(
@@ -180,11 +180,11 @@ def _empty_status(inbox: int) -> ImporterStatus:
 
 
 def _stream(
-    db: sqlite3.Connection, stream: SourceStream, frozen_at: int | None, most: Most
-) -> StreamStanding:
+    db: sqlite3.Connection, stream: SourceStream, frozen_at: int | None, most: StatusLimits
+) -> ImportStreamStatus:
     rows = db.execute(_HELD, (*stream, most.spans)).fetchall()
     held = tuple(SeqSpan(first, last) for first, last, _ in rows)
-    return StreamStanding(stream, held, rows[0][2] if rows else 0, frozen_at)
+    return ImportStreamStatus(stream, held, rows[0][2] if rows else 0, frozen_at)
 
 
 def _bundle(row: tuple[object, ...]) -> BundleRow:

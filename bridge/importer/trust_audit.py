@@ -118,10 +118,10 @@ def _receipts(
         line += f"            anchored as {covered.anchor}\n"
     written = []
     for bundle_id in bundle_ids:
-        path = context.airlock.receipts / f"{bundle_id.hex()}.txt"
+        path = context.import_dir.receipts / f"{bundle_id.hex()}.txt"
         if path.exists():
             text, _, signed = path.read_text().rpartition(_SIGNED)
-            written.append((context.airlock.inside(path), f"{text}{line}{_SIGNED}{signed}"))
+            written.append((context.import_dir.inside(path), f"{text}{line}{_SIGNED}{signed}"))
     return written
 
 

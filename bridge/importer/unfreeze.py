@@ -6,7 +6,7 @@ from bridge.audit_log import StreamThawed
 from bridge.errors import printable
 from bridge.importer.finish import apply_pending, pending_actions
 from bridge.importer.ledger import SourceStream
-from bridge.importer.run import Order, opened, verify_ledger_current
+from bridge.importer.run import ImportRequest, opened, verify_ledger_current
 from bridge.settings import BridgeSettings
 from veen.client.transport import RetryPolicy
 from veen.errors import VeenError
@@ -20,7 +20,7 @@ class NotFrozen(VeenError):
 def unfreeze(
     settings: BridgeSettings,
     stream: SourceStream,
-    order: Order,
+    order: ImportRequest,
     runtime: Runtime,
     retry_policy: RetryPolicy | None = None,
     *,
@@ -48,7 +48,7 @@ def unfreeze(
             reason=order.reason,
             is_forgotten=forget,
         )
-        stored = context.airlock.inside(context.airlock.checkpoint(stream.source_hub_id))
+        stored = context.import_dir.inside(context.import_dir.checkpoint(stream.source_hub_id))
         pending = pending_actions(context, [event], removals=(stored,) if forget else ())
         context.ledger.unfreeze(stream, pending)
         apply_pending(context, pending)

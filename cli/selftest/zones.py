@@ -22,7 +22,7 @@ from bridge.exporter.deliver import Media
 from bridge.exporter.gaps import ExportGap
 from bridge.exporter.run import ExportedCarrier, ExportSetup, opened
 from bridge.importer.outcome import ImportOutcome
-from bridge.importer.run import Order, run_import
+from bridge.importer.run import ImportRequest, run_import
 from bridge.prove.imports import Completions, read_completions
 from bridge.reconcile.collect import Carried, Collected, Listener, NullCollector, collect_offline
 from bridge.settings import BridgeHubConfig, BridgeSettings, IdentitySettings, parse
@@ -304,7 +304,7 @@ class BridgeWorld:
         return medium
 
     def bring(self, *media: Path) -> list[ImportOutcome]:
-        order = Order(operator=OPERATOR, media=media)
+        order = ImportRequest(operator=OPERATOR, media=media)
         result = run_import(
             self.offline, order, self.z2.runtime(), retry_policy=self.z2.retry_policy
         )

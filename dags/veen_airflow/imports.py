@@ -400,7 +400,7 @@ def _rows(context: Context, *states: str) -> list[dict[str, Any]]:
 
 
 def _on_medium(context: Context, without: Sequence[str]) -> list[str]:
-    """The bags to fetch from media; those in the airlock are not fetched."""
+    """The bags to fetch from media; those in the import directory are not fetched."""
     left = {bag for row in _rows(context, *without) for bag in row["bags"]}
     bags = [bag for carrier in _came(context) for bag in carrier["bags"] if bag not in left]
     return [bag for bag in bags if not Path(bag).is_relative_to(import_state())]

@@ -29,10 +29,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "bridge"))
 from power_losses import Losses
 
 from bridge.importer import commit, importer
-from bridge.importer.airlock import Airlock
 from bridge.importer.context import AuditOutbox
+from bridge.importer.directory import ImportDirectory
 from bridge.importer.ledger import ImportLedger
-from bridge.importer.run import Order, run_import
+from bridge.importer.run import ImportRequest, run_import
 from bridge.settings import load
 from cli.main import main as main_of_veen
 from veen.client.client import Client
@@ -51,7 +51,7 @@ POINTS: dict[str, tuple[type, str]] = {
     "finish": (ImportLedger, "finish"),
     "conclude": (ImportLedger, "conclude"),
     "audit": (AuditOutbox, "once"),
-    "move": (Airlock, "move"),
+    "move": (ImportDirectory, "move"),
     "closed": (ImportLedger, "closed"),
     "take": (importer.Importer, "take"),
 }
@@ -132,7 +132,7 @@ def _live(detail: dict[str, Any]) -> None:
             status = _command(detail, counter)
             return
         around = Runtime(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
-        order = Order(operator=detail["operator"], media=tuple(map(Path, detail["media"])))
+        order = ImportRequest(operator=detail["operator"], media=tuple(map(Path, detail["media"])))
         result = run_import(load(Path(detail["settings"])), order, around, retry_policy=HASTY)
         states = [outcome.state.value for outcome in result.outcomes]
         pending = result.pending is not None

@@ -20,10 +20,10 @@ from bridge.carrier.codec import Sealing
 from bridge.carrier.format import CarrierLedger, Packing, Preset
 from bridge.carrier.verify import VerifyContext
 from bridge.carrier.writer import Content, stage
-from bridge.importer.airlock import Airlock
+from bridge.importer.directory import ImportDirectory
 from bridge.importer.ledger import ImportLedger, SourceStream
 from bridge.importer.outcome import ImportOutcome
-from bridge.importer.run import ImportRunResult, Order, run_import
+from bridge.importer.run import ImportRequest, ImportRunResult, run_import
 from bridge.reconcile.collect import Carried, collect_offline
 from bridge.reconcile.reconcile import reconcile
 from bridge.reconcile.report import Class
@@ -108,8 +108,8 @@ source = "{self.world.stream}"
         return load(self.root / "bridge.toml")
 
     @property
-    def airlock(self) -> Airlock:
-        return Airlock(self.root / "state")
+    def import_dir(self) -> ImportDirectory:
+        return ImportDirectory(self.root / "state")
 
     def around(self) -> Runtime:
         clock = self.clock
@@ -147,7 +147,7 @@ source = "{self.world.stream}"
 
     def run(self, *media: Path, **more: Any) -> ImportRunResult:
         order, before = (
-            Order(operator=self.name, media=media, **more),
+            ImportRequest(operator=self.name, media=media, **more),
             [tree(item) for item in media],
         )
         result = run_import(self.settings, order, self.around(), retry_policy=HASTY)
@@ -193,10 +193,10 @@ source = "{self.world.stream}"
         return [audit.KIND for audit in self.audits()]
 
     def files(self, folder: str) -> list[str]:
-        return sorted(path.name for path in (self.airlock.root / folder).iterdir())
+        return sorted(path.name for path in (self.import_dir.root / folder).iterdir())
 
     def reason(self) -> dict[str, Any]:
-        (place,) = (self.airlock.root / "quarantine").iterdir()
+        (place,) = (self.import_dir.root / "quarantine").iterdir()
         document: dict[str, Any] = json.loads((place / "reason.json").read_text())
         return document
 
@@ -230,7 +230,7 @@ source = "{self.world.stream}"
             event.verify(IDENTITY)
         self._check_audits(events)
         self._check_files()
-        with ImportLedger(self.airlock.ledger) as ledger:
+        with ImportLedger(self.import_dir.ledger) as ledger:
             spans = ledger.spans(SourceStream(IDENTITY.hub_id, self.world.stream))
             held = [seq for span in spans for seq in range(span.first, span.last + 1)]
             assert held == sorted(seqs)
@@ -260,14 +260,14 @@ source = "{self.world.stream}"
 
     def _check_files(self) -> None:
         """Nothing but what is named, and nothing half-done."""
-        names = {path.name for path in self.airlock.root.iterdir()}
+        names = {path.name for path in self.import_dir.root.iterdir()}
         assert names <= FOLDERS | FILES | {
             name for name in names if name.startswith("ledger.db.old")
         }
         assert self.files("staging") == []
         assert self.files("committing") == []
-        assert [str(path) for path in self.airlock.root.rglob(".*")] == []
-        assert [str(path) for path in self.airlock.root.rglob("*.tmp")] == []
+        assert [str(path) for path in self.import_dir.root.rglob(".*")] == []
+        assert [str(path) for path in self.import_dir.root.rglob("*.tmp")] == []
 
 
 def _seqs(ranges: Iterable[tuple[int, int]]) -> set[int]:

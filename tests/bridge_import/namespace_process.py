@@ -15,7 +15,7 @@ from hub_process import hub_in
 from import_yard import Zone
 
 from bridge.importer.rebuild import rebuild_ledger
-from bridge.importer.run import Order
+from bridge.importer.run import ImportRequest
 
 
 def main() -> None:
@@ -30,7 +30,7 @@ def _run(zone: Zone) -> dict[str, Any]:
     first = zone.medium(1, 3)
     states = [zone.states(first), zone.states(first), zone.states(zone.medium(6, 7))]
     zone.check([1, 2, 3])
-    ledger = rebuild_ledger(zone.settings, Order(operator=zone.name), zone.around())
+    ledger = rebuild_ledger(zone.settings, ImportRequest(operator=zone.name), zone.around())
     return {"states": states, "rebuilt": ledger.events}
 
 

@@ -18,7 +18,7 @@ import pytest
 from hub_process import hub_in
 
 from bridge.importer.rebuild import rebuild_ledger
-from bridge.importer.run import Order, run_import
+from bridge.importer.run import ImportRequest, run_import
 from bridge.importer.trust_audit import Covered
 from recorder.anchor.ledger import AnchorLedger
 from recorder.checkpoints.store import read_document
@@ -87,7 +87,7 @@ class Recorded:
         return done.stderr
 
     def receipts(self) -> list[str]:
-        paths = sorted(self.zone.airlock.receipts.glob("*.txt"))
+        paths = sorted(self.zone.import_dir.receipts.glob("*.txt"))
         return [path.read_text() for path in paths]
 
 
@@ -169,17 +169,17 @@ def test_what_waits_for_a_checkpoint_is_known_to_a_ledger_that_is_made_again(
         reached[0] += 1
         return Covered(zone.world.checkpoint(3))
 
-    order = Order(operator=zone.name, media=(zone.medium(1, 3),))
+    order = ImportRequest(operator=zone.name, media=(zone.medium(1, 3),))
     assert run_import(zone.settings, order, zone.around(), cover=cover).covering is not None
-    for path in zone.airlock.root.glob("ledger.db*"):
+    for path in zone.import_dir.root.glob("ledger.db*"):
         path.unlink()
-    rebuild_ledger(zone.settings, Order(operator=zone.name), zone.around())
-    again = run_import(zone.settings, Order(operator=zone.name), zone.around(), cover=cover)
+    rebuild_ledger(zone.settings, ImportRequest(operator=zone.name), zone.around())
+    again = run_import(zone.settings, ImportRequest(operator=zone.name), zone.around(), cover=cover)
     assert again.covering is not None
     assert "does not reach import/z1/covered 3" in str(again.covering.trouble)
     assert recorded.bring(code=0)["checkpoint"]["bundles"] == 1
-    rebuild_ledger(zone.settings, Order(operator=zone.name), zone.around())
-    last = run_import(zone.settings, Order(operator=zone.name), zone.around(), cover=cover)
+    rebuild_ledger(zone.settings, ImportRequest(operator=zone.name), zone.around())
+    last = run_import(zone.settings, ImportRequest(operator=zone.name), zone.around(), cover=cover)
     assert (last.covering, reached) == (None, [2])
     zone.check([1, 2, 3])
 
@@ -197,7 +197,7 @@ def test_a_checkpoint_that_does_not_reach_the_import_does_not_count(
     recorded: Recorded,
 ) -> None:
     zone = recorded.zone
-    order = Order(operator=zone.name, media=(zone.medium(1, 3),))
+    order = ImportRequest(operator=zone.name, media=(zone.medium(1, 3),))
 
     def short() -> Covered:
         # Of a log in which the import stream is not known at all.
@@ -211,7 +211,9 @@ def test_a_checkpoint_that_does_not_reach_the_import_does_not_count(
     def failing() -> Covered:
         raise Untrusted("the hub's checkpoint is refused")
 
-    again = run_import(zone.settings, Order(operator=zone.name), zone.around(), cover=failing)
+    again = run_import(
+        zone.settings, ImportRequest(operator=zone.name), zone.around(), cover=failing
+    )
     assert again.covering is not None
     assert again.covering.bundles == 1
     zone.check([1, 2, 3])

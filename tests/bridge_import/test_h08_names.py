@@ -76,9 +76,9 @@ def test_h08_each_carrier_of_a_medium_is_judged_by_itself(zone: Any, medium: Pat
 
 
 def test_h08_each_carrier_of_the_inbox_is_judged_by_itself(zone: Any, medium: Path) -> None:
-    zone.airlock.create()
+    zone.import_dir.create()
     for bag in (medium / "agb0").iterdir():
-        bag.rename(zone.airlock.inbox / bag.name)
+        bag.rename(zone.import_dir.inbox / bag.name)
     assert sorted(zone.states()) == ["imported", "imported", *["incomplete"] * 3]
     assert zone.files("inbox") == sorted(hashed(ODD[item]) for item in ("bytes", "long", "lines"))
     # Once more, by the names that they have now.

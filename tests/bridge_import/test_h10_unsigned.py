@@ -14,7 +14,7 @@ import pytest
 
 from bridge.carrier.format import Packing
 from bridge.importer import run as import_run
-from bridge.importer.run import Order, run_import
+from bridge.importer.run import ImportRequest, run_import
 from bridge.importer.staging import bytes_below
 from bridge.trust import pin_exporter
 from veen.crypto import SigningKey
@@ -30,7 +30,7 @@ def bag_of(medium: Path) -> Path:
 
 
 def reasons(zone: Any) -> list[dict[str, Any]]:
-    folder = zone.airlock.root / "quarantine"
+    folder = zone.import_dir.root / "quarantine"
     return [json.loads(path.read_text()) for path in sorted(folder.glob("*/reason.json"))]
 
 
@@ -59,21 +59,21 @@ def test_h10_of_an_unsigned_bag_only_hashes_are_kept(zone: Any, trick: Any, way:
     bag = bag_of(medium)
     (bag / "data" / "junk.agv").write_bytes(bytes(JUNK))
     code = trick(zone, bag)
-    zone.airlock.create()
+    zone.import_dir.create()
     media: tuple[Path, ...] = (medium,)
     if way == "inbox":
-        bag.rename(zone.airlock.inbox / bag.name)
+        bag.rename(zone.import_dir.inbox / bag.name)
         media = ()
     (outcome,) = zone.run(*media).outcomes
     assert (outcome.state.value, outcome.code) == ("quarantined", code)
-    assert bytes_below(zone.airlock.root) < JUNK
+    assert bytes_below(zone.import_dir.root) < JUNK
     assert zone.files("inbox") == []
     (reason,) = reasons(zone)
     assert (reason["code"], reason["kept"]) == (code, "hashes")
     due = h((medium / outcome.name / "carrier.sig").read_bytes()).hex() if media else "carrier.sig"
     assert any(due in line for line in reason["hashes"])
     assert f"{JUNK} bytes  data/junk.agv\n" in reason["hashes"]
-    assert [path.name for path in zone.airlock.quarantine("").rglob("*") if path.is_file()] == [
+    assert [path.name for path in zone.import_dir.quarantine("").rglob("*") if path.is_file()] == [
         "reason.json"
     ]
     zone.check([])
@@ -89,22 +89,22 @@ def test_h10_what_lies_beside_signed_volumes_is_not_copied(zone: Any) -> None:
         (data / f"a{number}.agv").write_bytes(forged)
     (data / "junk.agv").write_bytes(volume[:86] + bytes(JUNK))
     assert zone.states(medium) == ["imported"]
-    assert bytes_below(zone.airlock.root / "archive") < JUNK // 2
-    names = {path.name for path in (zone.airlock.root / "archive").rglob("*.agv")}
+    assert bytes_below(zone.import_dir.root / "archive") < JUNK // 2
+    names = {path.name for path in (zone.import_dir.root / "archive").rglob("*.agv")}
     assert names == {f"v{number:03d}.agv" for number in range(1, len(names) + 1)}
     zone.check([1, 2, 3, 4, 5])
 
 
 def test_h10_a_forged_bag_with_the_table_of_a_sound_one_does_not_take_it_along(zone: Any) -> None:
     bag = bag_of(zone.medium(1, 3))
-    zone.airlock.create()
-    forged = zone.airlock.inbox / "a-forged"
+    zone.import_dir.create()
+    forged = zone.import_dir.inbox / "a-forged"
     for path in (path for path in bag.rglob("*") if path.is_file()):
         target = forged / path.relative_to(bag)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(path.read_bytes())
     _no_valid_signature(zone, forged)
-    bag.rename(zone.airlock.inbox / bag.name)
+    bag.rename(zone.import_dir.inbox / bag.name)
     assert sorted(zone.states()) == ["imported", "quarantined"]
     zone.check([1, 2, 3])
 
@@ -124,7 +124,7 @@ def test_h10_what_was_checked_on_the_medium_is_checked_again_on_the_copy(
 
     with monkeypatch.context() as patched:
         patched.setattr(import_run, "fetch", changed)
-        order = Order(operator=zone.name, media=[medium])
+        order = ImportRequest(operator=zone.name, media=[medium])
         result = run_import(zone.settings, order, zone.around(), retry_policy=import_yard.HASTY)
     assert [outcome.state.value for outcome in result.outcomes] == ["quarantined"]
     zone.check_now([])
@@ -143,7 +143,7 @@ def test_h10_a_full_quarantine_keeps_hashes_of_what_is_signed(zone: Any) -> None
     assert "hashes" in stored
     assert None in stored
     assert zone.files("inbox") == []
-    assert bytes_below(zone.airlock.root / "quarantine") < 60_000 + 3 * 16384
+    assert bytes_below(zone.import_dir.root / "quarantine") < 60_000 + 3 * 16384
     zone.check([])
 
 

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bridge.importer.release import NotReleased, release
-from bridge.importer.run import Order
+from bridge.importer.run import ImportRequest
 from cli.main import app
 from veen import captoken
 from veen.crypto import SigningKey
@@ -40,7 +40,7 @@ def map_stranger(zone: Any) -> None:
 
 
 def released(zone: Any, name: str) -> Any:
-    order = Order(operator=zone.name, reason="case 12")
+    order = ImportRequest(operator=zone.name, reason="case 12")
     return release(zone.settings, name, order, zone.around())
 
 

@@ -103,7 +103,7 @@ def test_i02_more_lost_volumes_are_named_and_the_carrier_waits_for_them(zone: An
     entry = _refused(zone, medium, "E.SIZE/INCOMPLETE", "incomplete")
     assert "v002.agv is missing" in entry.detail
     (waiting,) = zone.files("inbox")
-    (zone.airlock.inbox / waiting / "data" / "v002.agv").write_bytes(raw)
+    (zone.import_dir.inbox / waiting / "data" / "v002.agv").write_bytes(raw)
     assert zone.states() == ["imported"]
     zone.check([1, 2, 3, 4, 5])
 

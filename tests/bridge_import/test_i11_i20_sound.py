@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bridge.importer.ledger import ImportLedger
-from bridge.importer.status import standing
+from bridge.importer.status import import_status
 from veen.client.client import Client
 from veen.client.hub_api import HubApi
 from veen.client.transport import HubRefused
@@ -78,8 +78,8 @@ def test_i15_a_hub_that_rejects_leaves_a_partial_import_that_goes_on_later(
     assert [item.position for item in failed] == [position]
     with zone.reader() as reader:
         assert len(list(reader.read(zone.target))) == position
-    assert [item.state for item in standing(zone.airlock).unfinished] == ["partial"]
-    assert standing(zone.airlock).next_command() == "veen bridge import"
+    assert [item.state for item in import_status(zone.import_dir).unfinished] == ["partial"]
+    assert import_status(zone.import_dir).next_command() == "veen bridge import"
     assert zone.states() == ["imported"]
     zone.check([1, 2, 3, 4, 5, 6])
 
@@ -110,8 +110,8 @@ def test_i20_an_audit_log_that_ends_before_the_success_is_told_as_pending(
     assert result.outcomes == ()
     assert "import.success" not in zone.kinds()
     assert zone.files("receipts") == []
-    assert standing(zone.airlock).next_command() == "veen bridge import"
-    with ImportLedger(zone.airlock.ledger) as ledger:
+    assert import_status(zone.import_dir).next_command() == "veen bridge import"
+    with ImportLedger(zone.import_dir.ledger) as ledger:
         (closing,) = ledger.closings()
         assert closing.bodies
     assert zone.run().pending is None

@@ -42,7 +42,7 @@ def test_i21_a_file_that_changes_after_it_was_verified_is_not_imported(
     load = examine.load
 
     def altered(*given: Any) -> Any:
-        (volume,) = zone.airlock.staging.rglob("v001.agv")
+        (volume,) = zone.import_dir.staging.rglob("v001.agv")
         change(volume, zone)
         return load(*given)
 
@@ -59,7 +59,7 @@ def test_i21_a_file_that_changes_once_it_was_read_for_good_changes_nothing(
     hand_over = BundleCommitter.hand_over
 
     def altered(committer: Any, *given: Any) -> None:
-        (volume,) = zone.airlock.root.glob("committing/*/*/data/v001.agv")
+        (volume,) = zone.import_dir.root.glob("committing/*/*/data/v001.agv")
         flip(volume, zone)
         hand_over(committer, *given)
 
@@ -74,7 +74,7 @@ def test_i21_a_file_that_changes_between_a_crash_and_its_recovery_is_not_importe
 ) -> None:
     medium = zone.medium(1, 3)
     assert zygote.run(zone, medium, point=["hand_over", "before", 1])[0] < 0
-    (volume,) = zone.airlock.root.glob("committing/*/*/data/v001.agv")
+    (volume,) = zone.import_dir.root.glob("committing/*/*/data/v001.agv")
     flip(volume, zone)
     bad, sound = zone.run().outcomes
     assert (bad.state.value, bad.code) == ("quarantined", "E.SIG/VOLUME")

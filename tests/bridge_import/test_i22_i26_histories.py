@@ -12,10 +12,10 @@ import pytest
 from bridge_world import IDENTITY
 
 from bridge.carrier.format import CarrierLedger
-from bridge.importer.airlock import ImporterBusy
+from bridge.importer.directory import ImporterBusy
 from bridge.importer.ledger import BadLedger, SourceStream
 from bridge.importer.rebuild import rebuild_ledger
-from bridge.importer.run import Order
+from bridge.importer.run import ImportRequest
 from bridge.importer.unfreeze import NotFrozen, unfreeze
 from veen.digest import h
 from veen.mmr import Peaks
@@ -27,15 +27,15 @@ def test_i22_a_ledger_that_is_lost_or_old_is_refused_and_made_again(zone: Any, w
     first, second, third = zone.medium(1, 3), zone.medium(4, 6), zone.medium(9, 10)
     assert zone.states(first) == ["imported"]
     old = zone.root / "ledger.copy"
-    shutil.copy(zone.airlock.ledger, old)
+    shutil.copy(zone.import_dir.ledger, old)
     assert zone.states(second, third) == ["imported", "waiting"]
-    for path in zone.airlock.root.glob("ledger.db*"):
+    for path in zone.import_dir.root.glob("ledger.db*"):
         path.unlink()
     if what == "old":
-        shutil.copy(old, zone.airlock.ledger)
+        shutil.copy(old, zone.import_dir.ledger)
     with pytest.raises(BadLedger, match="rebuild-ledger"):
         zone.run(second)
-    ledger = rebuild_ledger(zone.settings, Order(operator=zone.name), zone.around())
+    ledger = rebuild_ledger(zone.settings, ImportRequest(operator=zone.name), zone.around())
     assert (ledger.bundles, ledger.events) == (2, 6)
     assert zone.kinds()[-1] == "ledger.rebuilt"
     assert zone.states(second) == ["duplicate", "waiting"]
@@ -48,16 +48,16 @@ def test_i22_a_success_that_was_not_audited_is_told_when_the_ledger_is_made_agai
     zone: Any, zygote: Any
 ) -> None:
     assert zygote.run(zone, zone.medium(1, 3), point=["finish", "before", 1])[0] < 0
-    for path in zone.airlock.root.glob("ledger.db*"):
+    for path in zone.import_dir.root.glob("ledger.db*"):
         path.unlink()
-    rebuild_ledger(zone.settings, Order(operator=zone.name), zone.around())
+    rebuild_ledger(zone.settings, ImportRequest(operator=zone.name), zone.around())
     zone.run()
     zone.check([1, 2, 3])
 
 
 def test_i23_a_second_importer_is_turned_away(zone: Any) -> None:
     medium = zone.medium(1, 3)
-    with zone.airlock.locked(), pytest.raises(ImporterBusy, match="in use"):
+    with zone.import_dir.locked(), pytest.raises(ImporterBusy, match="in use"):
         zone.run(medium)
     assert zone.states(medium) == ["imported"]
     assert zone.states(medium) == ["duplicate"]
@@ -192,7 +192,7 @@ def test_i26_a_fork_freezes_the_stream_and_keeps_both_receipts(
 
 def test_i26_a_frozen_stream_goes_on_by_an_operators_word_and_the_evidence_stays(zone: Any) -> None:
     stream = SourceStream(bridge_world.IDENTITY.hub_id, zone.world.stream)
-    order = Order(operator=zone.name, reason="case 12")
+    order = ImportRequest(operator=zone.name, reason="case 12")
     assert zone.states(zone.medium(1, 4)) == ["imported"]
     with pytest.raises(NotFrozen, match="not frozen"):
         unfreeze(zone.settings, stream, order, zone.around())
@@ -209,10 +209,10 @@ def test_i26_a_frozen_stream_goes_on_by_an_operators_word_and_the_evidence_stays
     assert zone.reason()["seq"] == 3
     assert zone.states() == ["imported"]
     zone.check_now([1, 2, 3, 4, 5, 6])
-    rebuild_ledger(zone.settings, Order(operator=zone.name), zone.around())
+    rebuild_ledger(zone.settings, ImportRequest(operator=zone.name), zone.around())
     assert zone.states(zone.medium(7, 7)) == ["imported"]
     assert zone.run(lie).outcomes[0].code == "E.SEQ/FORK"
-    rebuild_ledger(zone.settings, Order(operator=zone.name), zone.around())
+    rebuild_ledger(zone.settings, ImportRequest(operator=zone.name), zone.around())
     assert zone.states(zone.medium(8, 8)) == ["frozen"]
 
 
@@ -220,7 +220,7 @@ def test_i26_a_thaw_that_is_killed_is_audited_once_or_not_at_all(
     zone: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = SourceStream(bridge_world.IDENTITY.hub_id, zone.world.stream)
-    order = Order(operator=zone.name, reason="case 12")
+    order = ImportRequest(operator=zone.name, reason="case 12")
     assert zone.states(zone.medium(1, 4)) == ["imported"]
     raw = _other(zone, 2).bundle(1, 6, 8)
     zone.run(

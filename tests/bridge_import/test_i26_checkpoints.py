@@ -15,8 +15,8 @@ from bridge.carrier.format import CarrierLedger
 from bridge.importer.checkpoints import contradiction
 from bridge.importer.ledger import SourceStream
 from bridge.importer.rebuild import rebuild_ledger
-from bridge.importer.run import Order
-from bridge.importer.status import standing
+from bridge.importer.run import ImportRequest
+from bridge.importer.status import import_status
 from bridge.importer.unfreeze import unfreeze
 from bridge.trust import revoke
 from veen.crypto import SigningKey
@@ -173,7 +173,9 @@ def test_i26_a_heartbeat_binds_events_that_come_later(yard: Any) -> None:
     assert (equivocation.stream, equivocation.seq) == (yard.world.stream, 5)
     assert yard.states(yard.medium(3, 5)) == ["frozen"]
     stream = SourceStream(IDENTITY.hub_id, yard.world.stream)
-    unfreeze(yard.settings, stream, Order(operator=yard.name, reason="case 12"), yard.around())
+    unfreeze(
+        yard.settings, stream, ImportRequest(operator=yard.name, reason="case 12"), yard.around()
+    )
     assert yard.states() == ["imported"]
     yard.check_now([1, 2, 3, 4, 5])
 
@@ -189,12 +191,16 @@ def test_i26_just_behind_a_heartbeat_the_past_is_compared(yard: Any) -> None:
 def test_i26_the_stream_that_was_told_twice_is_frozen_and_shown(yard: Any) -> None:
     bring(yard, 1, 3, beside(5))
     bring(yard, 4, 6, beside(5, 17))
-    shown = {stream.stream.name: stream.frozen_at for stream in standing(yard.airlock).streams}
+    shown = {
+        stream.stream.name: stream.frozen_at for stream in import_status(yard.import_dir).streams
+    }
     assert shown == {yard.world.stream: None, BESIDE: 5}
-    assert "thaw" in standing(yard.airlock).next_command()
-    rebuild_ledger(yard.settings, Order(operator=yard.name), yard.around())
+    assert "thaw" in import_status(yard.import_dir).next_command()
+    rebuild_ledger(yard.settings, ImportRequest(operator=yard.name), yard.around())
     # All zones at a hub write one audit log, so that forks of others are told as well.
-    again = {stream.stream.name: stream.frozen_at for stream in standing(yard.airlock).streams}
+    again = {
+        stream.stream.name: stream.frozen_at for stream in import_status(yard.import_dir).streams
+    }
     assert shown.items() <= again.items()
     assert bring(yard, 4, 7, beside(5, 17)).code == FORK
     assert [audit.KIND for audit in yard.audits()].count("equivocation") == 1
@@ -216,15 +222,15 @@ def test_i26_an_operator_lets_the_other_history_go_on(yard: Any) -> None:
         BESIDE,
         True,
     )
-    (place,) = (yard.airlock.root / "quarantine").iterdir()
-    (place / "1").rename(yard.airlock.inbox / "again")
+    (place,) = (yard.import_dir.root / "quarantine").iterdir()
+    (place / "1").rename(yard.import_dir.inbox / "again")
     assert yard.states() == ["imported"]
     assert bring(yard, 7, 8, beside(5)).state.value == "imported"
 
 
 def test_i26_a_checkpoint_of_a_stolen_key_binds_nobody(yard: Any, zone: Any) -> None:
     thief = SigningKey(h(b"thief"))
-    folder = yard.airlock.root / "checkpoints"
+    folder = yard.import_dir.root / "checkpoints"
     assert bring(yard, 1, 3, beside(5)).state.value == "imported"
     assert [path.name for path in folder.iterdir()] == [f"{IDENTITY.hub_id.hex()}.cbor"]
     revoke(yard.root / "trust", thief.public, "stolen")
@@ -235,7 +241,7 @@ def test_i26_a_checkpoint_of_a_stolen_key_binds_nobody(yard: Any, zone: Any) -> 
 
 def test_i26_what_a_kill_left_of_a_kept_checkpoint_is_gone_with_the_next_run(yard: Any) -> None:
     bring(yard, 1, 3, beside(5))
-    half = yard.airlock.root / "checkpoints" / f".{IDENTITY.hub_id.hex()}.cbor.new"
+    half = yard.import_dir.root / "checkpoints" / f".{IDENTITY.hub_id.hex()}.cbor.new"
     half.write_bytes(b"half")
     yard.run()
     yard.check_now([1, 2, 3])

@@ -39,7 +39,7 @@ def test_i28_two_streams_into_one_are_refused_before_anything_is_done(zone: Any)
     medium = zone.medium(1, 3)
     with pytest.raises(BadSettings, match="both go into"):
         zone.run(medium)
-    assert not zone.airlock.root.exists()
+    assert not zone.import_dir.root.exists()
     zone.write_settings()
     assert zone.states() == []
     zone.check([])
@@ -107,8 +107,8 @@ def test_i29_what_no_bag_may_hold_is_never_opened(
         (outcome,) = zone.run(medium).outcomes
         assert import_yard.tree(medium) == before
     else:
-        zone.airlock.create()
-        bag.rename(zone.airlock.inbox / bag.name)
+        zone.import_dir.create()
+        bag.rename(zone.import_dir.inbox / bag.name)
         (outcome,) = zone.run().outcomes
     assert (outcome.state.value, outcome.code) == ("quarantined", "E.FORMAT/MEDIUM")
     assert zone.reason()["code"] == "E.FORMAT/MEDIUM"

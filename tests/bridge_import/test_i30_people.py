@@ -55,7 +55,7 @@ def _with_approvals(zone: Any) -> bytes:
 
 
 def test_i30_approvals_of_one_person_or_a_stranger_are_not_two(zone: Any) -> None:
-    bundle_id, folder = _with_approvals(zone), zone.airlock.approvals
+    bundle_id, folder = _with_approvals(zone), zone.import_dir.approvals
     decide(folder, Approval.of(ALICE, bundle_id, APPROVE))
     with pytest.raises(AlreadyDecided, match="another person"):
         decide(folder, Approval.of(ALICE, bundle_id, APPROVE))
@@ -79,8 +79,8 @@ def test_i30_approvals_of_one_person_or_a_stranger_are_not_two(zone: Any) -> Non
 
 def test_i30_one_rejection_is_enough(zone: Any) -> None:
     bundle_id = _with_approvals(zone)
-    decide(zone.airlock.approvals, Approval.of(ALICE, bundle_id, APPROVE))
-    decide(zone.airlock.approvals, Approval.of(BOB, bundle_id, REJECT))
+    decide(zone.import_dir.approvals, Approval.of(ALICE, bundle_id, APPROVE))
+    decide(zone.import_dir.approvals, Approval.of(BOB, bundle_id, REJECT))
     assert zone.states() == ["rejected"]
     assert zone.reason()["code"] == "REJECTED"
     zone.check([])

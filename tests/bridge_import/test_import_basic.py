@@ -13,7 +13,7 @@ import import_yard
 
 from bridge.carrier.format import Preset
 from bridge.carrier.writer import Content, stage
-from bridge.importer.airlock import ImporterBusy
+from bridge.importer.directory import ImporterBusy
 from bridge.importer.ledger import ImportLedger
 
 
@@ -67,6 +67,6 @@ def test_a_heartbeat_is_noted_and_imports_nothing(zone: Any, tmp_path: Path) -> 
         assert zone.states(tmp_path / "medium") == ["duplicate"]
     assert zone.kinds()[1:] == ["import.heartbeat.duplicate"] * 2
     assert len(zone.files("archive")) == 1
-    with ImportLedger(zone.airlock.ledger) as import_ledger:
+    with ImportLedger(zone.import_dir.ledger) as import_ledger:
         assert [entry.n for _, entry in import_ledger.carrier_entries()] == [1]
     zone.check([])

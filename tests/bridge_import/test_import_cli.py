@@ -130,7 +130,7 @@ def test_i31_a_run_that_is_told_to_stop_says_so_and_is_finished_by_the_next(
     command += ["--medium", str(zone.medium(1, 4)), "--operator", zone.name]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
-    while not list(zone.airlock.root.glob("staging/*/bundle.cbor")):
+    while not list(zone.import_dir.root.glob("staging/*/bundle.cbor")):
         assert time.monotonic() < deadline
         assert process.poll() is None
         time.sleep(0.02)

@@ -39,7 +39,7 @@ def test_a_rejected_bundle_goes_to_quarantine_and_says_why(zone: Any) -> None:
     medium, name = name_of(zone, 1, 3)
     (outcome,) = zone.run(medium, only=(), rejected=(name,), reason="not asked for").outcomes
     assert (outcome.state.value, outcome.code) == ("rejected", "REJECTED")
-    document = json.loads((zone.airlock.quarantine(name) / "reason.json").read_text())
+    document = json.loads((zone.import_dir.quarantine(name) / "reason.json").read_text())
     assert document["detail"] == f"rejected by {zone.name}: not asked for"
     (entry,) = (audit for audit in zone.audits() if audit.KIND == "import.blocked")
     assert (entry.by, entry.decision, entry.is_excluded) == ("operator", "rejected", True)

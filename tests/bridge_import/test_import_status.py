@@ -22,16 +22,16 @@ def status(zone: Any) -> Any:
 
 def test_a_zone_that_has_imported_nothing_is_shown_and_not_made(zone: Any) -> None:
     assert status(zone)["next"] == "veen bridge import --medium DIR"
-    assert not zone.airlock.root.exists()
+    assert not zone.import_dir.root.exists()
 
 
 def test_the_next_command_after_a_lost_ledger_is_the_one_that_import_asks_for(zone: Any) -> None:
     medium = zone.medium(1, 3)
     assert zone.states(medium) == ["imported"]
-    for path in zone.airlock.root.glob("ledger.db*"):
+    for path in zone.import_dir.root.glob("ledger.db*"):
         path.unlink()
     assert "veen bridge import --rebuild-ledger" in status(zone)["next"]
-    assert list(zone.airlock.root.glob("ledger.db*")) == []
+    assert list(zone.import_dir.root.glob("ledger.db*")) == []
     with pytest.raises(BadLedger, match="--rebuild-ledger"):
         zone.run(medium)
     assert "veen bridge import --rebuild-ledger" in status(zone)["next"]

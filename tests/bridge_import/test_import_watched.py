@@ -13,7 +13,7 @@ from bridge_world import parts
 from bridge.carrier.codec import Sealing
 from bridge.carrier.format import CarrierLedger, Packing
 from bridge.importer.rebuild import rebuild_ledger
-from bridge.importer.run import ImportRunResult, Order, run_import
+from bridge.importer.run import ImportRequest, ImportRunResult, run_import
 from veen.crypto import hpke_public_key
 from veen.digest import h
 from veen.system.environment import Progress
@@ -49,7 +49,7 @@ class Watcher:
 
 
 def _watched(zone: Any, *media: Path) -> tuple[ImportRunResult, Watcher]:
-    watcher, order = Watcher(), Order(operator=zone.name, media=media)
+    watcher, order = Watcher(), ImportRequest(operator=zone.name, media=media)
     return run_import(zone.settings, order, zone.around(), watch=watcher.watch), watcher
 
 
@@ -91,7 +91,9 @@ def test_a_name_from_a_medium_cannot_move_a_cursor(zone: Any) -> None:
 def test_a_ledger_that_is_made_again_tells_how_far_it_is(zone: Any) -> None:
     assert zone.states(zone.medium(1, 5)) == ["imported"]
     watcher = Watcher()
-    rebuild_ledger(zone.settings, Order(operator=zone.name), zone.around(), watch=watcher.watch)
+    rebuild_ledger(
+        zone.settings, ImportRequest(operator=zone.name), zone.around(), watch=watcher.watch
+    )
     assert watcher.heard[f"reading {zone.target}"][::2] == (5, "events")
 
 
@@ -141,7 +143,7 @@ def test_the_clock_is_read_once_in_a_run(zone: Any) -> None:
     media, around = [zone.medium(1, 3), zone.medium(4, 6)], zone.around()
     ticking = iter(range(zone.clock or 2_000_000_000, 3_000_000_000, DAY))
     around = type(around)(clock=lambda: next(ticking), random=around.random, sleep=around.sleep)
-    result = run_import(zone.settings, Order(operator=zone.name, media=media), around)
+    result = run_import(zone.settings, ImportRequest(operator=zone.name, media=media), around)
     moments = {(outcome.checkpoint_at or 0) + (outcome.age_sec or 0) for outcome in result.outcomes}
     assert len(result.outcomes) == 2
     assert len(moments) == 1

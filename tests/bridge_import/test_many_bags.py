@@ -59,8 +59,8 @@ def test_a_medium_beyond_all_bounds_is_refused_and_audited_and_the_inbox_goes_on
     for number in range(most + 1):
         (hostile / f"{number}").touch()
     (bag,) = zone.medium(1, 3).iterdir()
-    zone.airlock.create()
-    bag.rename(zone.airlock.inbox / bag.name)
+    zone.import_dir.create()
+    bag.rename(zone.import_dir.inbox / bag.name)
     other = zone.medium(4, 5)
     refused, *others = zone.run(hostile, other).outcomes
     assert (refused.state.value, refused.code) == ("refused", "E.FORMAT/MEDIUM")
@@ -72,23 +72,23 @@ def test_a_medium_beyond_all_bounds_is_refused_and_audited_and_the_inbox_goes_on
 
 def test_what_stays_in_the_inbox_is_in_nobodys_way(zone: Any) -> None:
     """More bags than were once looked at, none of them whole; the sound one is the last."""
-    zone.airlock.create()
+    zone.import_dir.create()
     for number in range(1100):
-        (zone.airlock.inbox / f"{number:05d}").mkdir()
+        (zone.import_dir.inbox / f"{number:05d}").mkdir()
     (bag,) = zone.medium(1, 3).iterdir()
-    bag.rename(zone.airlock.inbox / "zz")
-    result = list(groups(zone.airlock.inbox))
+    bag.rename(zone.import_dir.inbox / "zz")
+    result = list(groups(zone.import_dir.inbox))
     assert len(result) == 1101
     assert "zz" in {item.name for item in result}
 
 
 def test_a_carrier_goes_in_beside_many_that_are_not_whole(zone: Any) -> None:
-    zone.airlock.create()
+    zone.import_dir.create()
     count = 1100 if import_yard.LONG else 5
     for number in range(count):
-        (zone.airlock.inbox / f"{number:05d}").mkdir()
+        (zone.import_dir.inbox / f"{number:05d}").mkdir()
     (bag,) = zone.medium(1, 3).iterdir()
-    bag.rename(zone.airlock.inbox / "zz")
+    bag.rename(zone.import_dir.inbox / "zz")
     assert sorted(zone.states()) == ["imported", *["incomplete"] * count]
     assert zone.states() == ["incomplete"] * count
     assert zone.kinds().count("import.failed") == count

@@ -15,7 +15,7 @@ from bridge.carrier.format import CarrierLedger
 from bridge.importer.approvals import APPROVE, REJECT, Approval, decide
 from bridge.importer.ledger import ImportLedger, PendingActions, SourceStream
 from bridge.importer.rebuild import rebuild_ledger
-from bridge.importer.run import Order
+from bridge.importer.run import ImportRequest
 from bridge.importer.unfreeze import unfreeze
 from veen.crypto import SigningKey
 from veen.digest import h
@@ -66,7 +66,7 @@ def test_a_bundle_that_waits_for_people_is_held_once_and_goes_in_by_their_word(z
     for _ in range(2):
         assert zone.states(medium) == ["blocked"]
     assert zone.kinds() == ["import.blocked", "import.duplicate"]
-    decide(zone.airlock.approvals, Approval.of(ALICE, bundle_id, APPROVE))
+    decide(zone.import_dir.approvals, Approval.of(ALICE, bundle_id, APPROVE))
     assert zone.states(medium) == ["imported", "duplicate"]
     zone.check([1, 2, 3])
     assert zone.files("waiting") == []
@@ -106,7 +106,7 @@ def test_bundles_of_a_frozen_stream_are_held_once_and_the_fork_lies_in_quarantin
     unfreeze(
         zone.settings,
         SourceStream(bridge_world.IDENTITY.hub_id, zone.world.stream),
-        Order(operator=zone.name, reason="case 12"),
+        ImportRequest(operator=zone.name, reason="case 12"),
         zone.around(),
     )
     assert zone.states(next_one) == ["imported", "duplicate"]
@@ -126,16 +126,18 @@ def test_a_ledger_that_an_earlier_version_wedged_is_closed(zone: Any, by: str) -
     freeze(zone)
     medium, bundle_id = carried(zone, 5, 6)
     assert zone.states(medium) == ["frozen"]
-    place = zone.airlock.waiting(bundle_id)
-    shutil.copytree(place, zone.airlock.staging / "second")
-    shutil.copytree(place / "bag-001", zone.airlock.inbox / "second")
-    moves = (("staging/second", zone.airlock.inside(place)),)
-    with ImportLedger(zone.airlock.ledger) as ledger:
+    place = zone.import_dir.waiting(bundle_id)
+    shutil.copytree(place, zone.import_dir.staging / "second")
+    shutil.copytree(place / "bag-001", zone.import_dir.inbox / "second")
+    moves = (("staging/second", zone.import_dir.inside(place)),)
+    with ImportLedger(zone.import_dir.ledger) as ledger:
         closing = PendingActions(token=bytes(16), moves=moves, removals=("inbox/second",))
         ledger.conclude(ledger.bundle(bundle_id), closing)
     if by == "thaw":
         stream = SourceStream(bridge_world.IDENTITY.hub_id, zone.world.stream)
-        unfreeze(zone.settings, stream, Order(operator=zone.name, reason="12"), zone.around())
+        unfreeze(
+            zone.settings, stream, ImportRequest(operator=zone.name, reason="12"), zone.around()
+        )
     assert zone.states() == (["imported"] if by == "thaw" else [])
     assert zone.files("inbox") == zone.files("staging") == []
     zone.check_now([1, 2, 3, 4, 5, 6] if by == "thaw" else [1, 2, 3, 4])
@@ -158,7 +160,7 @@ def test_a_refused_carrier_that_was_moved_back_is_kept_again(zone: Any) -> None:
     volume = next(medium.rglob("v001.agv"))
     volume.write_bytes(volume.read_bytes()[:-1] + b"x")
     (outcome,) = zone.run(medium).outcomes
-    (Path(outcome.place) / "1").rename(zone.airlock.inbox / "back")
+    (Path(outcome.place) / "1").rename(zone.import_dir.inbox / "back")
     (outcome,) = zone.run().outcomes
     assert (Path(outcome.place) / "1" / "carrier.cbor").exists()
     zone.check([])
@@ -187,15 +189,15 @@ def test_a_rejection_is_remembered_until_the_bundle_is_asked_for_by_name(zone: A
     assert f"--only {name[:16]}" in outcome.detail
     assert [audit.held_as for audit in zone.audits()[1:]] == ["rejected"]
     zone.check([])
-    for path in zone.airlock.root.glob("ledger.db*"):
+    for path in zone.import_dir.root.glob("ledger.db*"):
         path.unlink()
-    rebuild_ledger(zone.settings, Order(operator=zone.name), zone.around())
+    rebuild_ledger(zone.settings, ImportRequest(operator=zone.name), zone.around())
     assert zone.states(medium) == ["rejected"]
     assert zone.states(medium, only=(name,)) == ["imported"]
     (success,) = (audit for audit in zone.audits() if audit.KIND == "import.success")
     assert "let in by name, and had been rejected by" in success.verification_result
     zone.check([1, 2, 3])
-    rebuild_ledger(zone.settings, Order(operator=zone.name), zone.around())
+    rebuild_ledger(zone.settings, ImportRequest(operator=zone.name), zone.around())
     assert zone.states(medium) == ["duplicate"]
 
 
@@ -203,7 +205,7 @@ def test_a_signed_rejection_stands_against_a_name(zone: Any) -> None:
     ask_alice(zone)
     medium, bundle_id = carried(zone, 1, 3)
     assert zone.states(medium) == ["blocked"]
-    decide(zone.airlock.approvals, Approval.of(ALICE, bundle_id, REJECT))
+    decide(zone.import_dir.approvals, Approval.of(ALICE, bundle_id, REJECT))
     assert zone.states() == ["rejected"]
     assert zone.states(medium) == ["rejected"]
     assert zone.states(medium, only=(bundle_id.hex(),)) == ["rejected"]

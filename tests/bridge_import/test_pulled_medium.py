@@ -11,7 +11,7 @@ from typing import Any
 import import_yard
 import pytest
 
-from bridge.importer.run import Order, run_import
+from bridge.importer.run import ImportRequest, run_import
 
 LOOKS = ("scandir", "stat", "fstat")
 
@@ -41,7 +41,7 @@ class Pulled:
 
 def _states(zone: Any, medium: Path) -> list[str]:
     """Of a run in which nothing may go in, and nobody else looks at the medium."""
-    order = Order(operator=zone.name, media=(medium,), only=("none",))
+    order = ImportRequest(operator=zone.name, media=(medium,), only=("none",))
     return [
         outcome.state.value for outcome in run_import(zone.settings, order, zone.around()).outcomes
     ]

@@ -27,10 +27,10 @@ def test_a_carrier_for_which_there_is_no_room_is_not_copied_and_goes_in_later(
 ) -> None:
     medium = zone.medium(1, 3)
     media, stored = (medium,), []
-    zone.airlock.create()
+    zone.import_dir.create()
     if way == "inbox":
         (bag,) = medium.iterdir()
-        bag.rename(zone.airlock.inbox / "bag")
+        bag.rename(zone.import_dir.inbox / "bag")
         media, stored = (), ["bag"]
     with monkeypatch.context() as patched:
         with_free(patched, SPARE)
@@ -53,7 +53,7 @@ def test_what_is_unpacked_and_scanned_needs_room_too(
     (bag,) = medium.iterdir()
     volume = next(bag.rglob("v001.agv")).stat().st_size
     zone.write_settings(importing='scan = ["/bin/true"]')
-    zone.airlock.create()
+    zone.import_dir.create()
     settings = zone.settings.importing
     with_free(monkeypatch, SPARE + 2 * volume + 2 * plain)
     signed = check_signed(BagPath.of(bag), TrustStore.read(zone.settings.trust), 1 << 30)

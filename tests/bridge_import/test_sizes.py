@@ -18,8 +18,8 @@ SMALL = Packing(volume_bytes=1200)
 
 def _again(zone: Any) -> None:
     """What the reason tells to do: back to the inbox."""
-    (place,) = (zone.airlock.root / "quarantine").iterdir()
-    shutil.move(place / "1", zone.airlock.inbox / "again")
+    (place,) = (zone.import_dir.root / "quarantine").iterdir()
+    shutil.move(place / "1", zone.import_dir.inbox / "again")
     shutil.rmtree(place)
 
 

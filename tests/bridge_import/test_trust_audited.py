@@ -14,7 +14,7 @@ from hub_process import hub_in
 
 from bridge.importer.ledger import ImportLedger
 from bridge.importer.rebuild import rebuild_ledger
-from bridge.importer.run import Order
+from bridge.importer.run import ImportRequest
 from bridge.trust import TrustChange, enter, entered, pin_exporter, revoke
 from veen.crypto import SigningKey
 from veen.digest import h
@@ -146,7 +146,7 @@ def test_a_ledger_that_is_made_again_knows_what_was_told(zone: Any) -> None:
     change(zone, f"pinned exporter z9 {OTHER.hex()}")
     zone.run()
     pin(zone, "z8", h(b"x"))
-    rebuild_ledger(zone.settings, Order(operator=zone.name), zone.around())
+    rebuild_ledger(zone.settings, ImportRequest(operator=zone.name), zone.around())
     zone.run()
     first, second = detail(zone)
     assert first.changed_at is not None
@@ -169,7 +169,7 @@ def test_nothing_is_told_twice_though_a_ledger_was_just_made_again_when_it_ended
     with monkeypatch.context() as patched:
         patched.setattr(ImportLedger, "restore", ended)
         with pytest.raises(KeyboardInterrupt):
-            rebuild_ledger(zone.settings, Order(operator=zone.name), zone.around())
+            rebuild_ledger(zone.settings, ImportRequest(operator=zone.name), zone.around())
     zone.run()
     assert len(detail(zone)) == 1
 

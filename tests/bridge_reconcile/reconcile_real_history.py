@@ -21,7 +21,7 @@ from bridge.connect import open_bridge_client
 from bridge.exporter.deliver import Media
 from bridge.exporter.gaps import ExportGap
 from bridge.exporter.run import ExportedCarrier, ExportSetup, opened
-from bridge.importer.run import Order, run_import
+from bridge.importer.run import ImportRequest, run_import
 from bridge.reconcile.collect import Carried, collect_offline
 from bridge.reconcile.reconcile import reconcile
 from bridge.reconcile.report import ReconcileReport
@@ -200,7 +200,7 @@ class RealHistory:
 
     def _import(self, medium: Path, reject: tuple[str, ...]) -> None:
         reason = "not for us" if reject else ""
-        order = Order(operator="history", media=(medium,), rejected=reject, reason=reason)
+        order = ImportRequest(operator="history", media=(medium,), rejected=reject, reason=reason)
         result = run_import(self._offline_settings(), order, AROUND, retry_policy=HASTY)
         assert result.pending is None
 

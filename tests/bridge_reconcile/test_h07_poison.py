@@ -35,7 +35,7 @@ from bridge.exporter.build import RolledBack
 from bridge.exporter.deliver import Media
 from bridge.exporter.run import ExportedCarrier, ExportSetup, opened
 from bridge.importer.rebuild import rebuild_ledger
-from bridge.importer.run import Order, run_import
+from bridge.importer.run import ImportRequest, run_import
 from bridge.reconcile.collect import Carried, collect_offline
 from bridge.reconcile.ranges import Ranges
 from bridge.reconcile.reconcile import reconcile
@@ -160,7 +160,7 @@ def imported(world: World, carried: list[ExportedCarrier]) -> BridgeSettings:
     """All of it in Z2, where an import stream and the audit log are poisoned as well."""
     for stream in (default_target(world.bad.stream), OFFLINE_LOG):
         world.plant(world.offline, stream, "reader")
-    order = Order(operator="h07", media=(world.folder / "medium",))
+    order = ImportRequest(operator="h07", media=(world.folder / "medium",))
     result = run_import(world.z2, order, AROUND, retry_policy=HASTY)
     assert result.pending is None
     assert [outcome.state.value for outcome in result.outcomes] == ["imported"] * len(carried)
@@ -206,7 +206,7 @@ def test_h07_import_and_reconcile_take_them_as_alarms_and_nothing_else(
 
 
 def test_h07_the_ledger_is_made_again_past_them(world: World, imported: BridgeSettings) -> None:
-    ledger = rebuild_ledger(imported, Order(operator="h07", media=()), AROUND, HASTY)
+    ledger = rebuild_ledger(imported, ImportRequest(operator="h07", media=()), AROUND, HASTY)
     assert ledger.events == LAST + GOOD
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.exporter.state import ExporterBusy
-from bridge.importer.airlock import ImporterBusy
+from bridge.importer.directory import ImporterBusy
 from bridge.importer.staging import InsufficientSpace
 from cli.errors import _code
 from hub.storage.datadir import Locked as DataDirLocked

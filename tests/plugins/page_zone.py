@@ -16,7 +16,7 @@ from veen_page_overview import overview
 from veen_page_render import PageFrame, render
 from veen_page_services import ServiceState, opened
 
-from bridge.importer.airlock import Airlock
+from bridge.importer.directory import ImportDirectory
 from bridge.importer.ledger import ImportLedger
 from recorder.checkpoints.store import CheckpointStore, RecorderCheckpointName
 from veen.recorder_checkpoint import RecorderCheckpoint
@@ -118,28 +118,33 @@ class PageZone:
             name: item.read_bytes() if item.is_file() else None for name, item in result.items()
         }
 
-    def bundles(self, count: int, state: str = "imported", detail: str = "") -> Airlock:
+    def bundles(self, count: int, state: str = "imported", detail: str = "") -> ImportDirectory:
         """A ledger with so many bundles in one state."""
-        airlock = Airlock(self.folder / "import")
-        airlock.create()
-        ImportLedger(airlock.ledger).close()
+        import_dir = ImportDirectory(self.folder / "import")
+        import_dir.create()
+        ImportLedger(import_dir.ledger).close()
         names, rest = ("record/app/http", "import/record/app/http"), (b"s" * 32, detail)
         rows = [
             (n.to_bytes(32, "big"), state, b"h" * 32, *names, n + 1, n + 1, b"c" * 32, NOW, *rest)
             for n in range(count)
         ]
         runs = [(b"h" * 32, names[0], n + 1, n + 1, row[0], 1, b"") for n, row in enumerate(rows)]
-        with sqlite3.connect(airlock.ledger) as db:
+        with sqlite3.connect(import_dir.ledger) as db:
             marks = ", ".join("?" * 11)
             db.executemany(f"INSERT INTO bundles VALUES ({marks})", rows)
             db.executemany("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)", runs)
         db.close()
-        return airlock
+        return import_dir
 
     def quarantine(
-        self, airlock: Airlock, name: str, detail: str, at: int = NOW, received: str = "bag"
+        self,
+        import_dir: ImportDirectory,
+        name: str,
+        detail: str,
+        at: int = NOW,
+        received: str = "bag",
     ) -> None:
-        folder = airlock.quarantine(name)
+        folder = import_dir.quarantine(name)
         folder.mkdir(parents=True)
         reason = {"code": "E.BUNDLE/BYTES", "detail": detail, "received": [f"inbox/{received}"]}
         (folder / "reason.json").write_text(json.dumps(reason))

@@ -13,7 +13,7 @@ from page_zone import NOW, opened_below, touched_below
 from veen_page_artefacts import OF_RUN, SHORT, by_id, of_run, page
 from veen_page_bridge import HELD, PAGE, quarantine
 
-from bridge.importer.status import Most, read_status
+from bridge.importer.status import StatusLimits, read_status
 
 FEW, MANY = 100, 10_000
 
@@ -62,7 +62,7 @@ def test_as_many_rows_of_the_ledger_are_read_of_ten_thousand_as_of_a_hundred(
         rows: list[Any] = []
         db = sqlite3.connect(zone.folder / "import" / "ledger.db")
         db.row_factory = lambda _cursor, row, rows=rows: rows.append(row) or row
-        result = read_status(db, 0, Most(bundles=HELD, streams=50, spans=8))
+        result = read_status(db, 0, StatusLimits(bundles=HELD, streams=50, spans=8))
         db.close()
         counts.append(len(rows))
         assert (len(result.unfinished), len(result.streams)) == (HELD, 1)
@@ -116,14 +116,14 @@ def test_ten_thousand_bundles_are_counted_and_a_page_of_them_shown(large: Any) -
 
 def test_quarantine_reads_the_reasons_of_one_page(make_zone: Callable[..., Any]) -> None:
     zone = make_zone("offline")
-    airlock = zone.bundles(1)
+    import_dir = zone.bundles(1)
     for number in range(3 * PAGE):
-        zone.quarantine(airlock, f"{number:064x}", f"why {number}", at=NOW + number)
+        zone.quarantine(import_dir, f"{number:064x}", f"why {number}", at=NOW + number)
     seen: list[str] = []
     before = None
     for _ in range(3):
-        with opened_below(airlock.root / "quarantine") as names:
-            result = quarantine(airlock, before)
+        with opened_below(import_dir.root / "quarantine") as names:
+            result = quarantine(import_dir, before)
         assert len(names) == PAGE
         seen += [row.detail for row in result.rows]
         before = result.next_before

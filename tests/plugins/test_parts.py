@@ -58,13 +58,13 @@ def test_a_damaged_artefact_hides_its_own_list_only(make_zone: Callable[..., Any
 
 def test_a_damaged_index_or_ledger_hides_its_own_part_only(make_zone: Callable[..., Any]) -> None:
     zone = make_zone("offline")
-    airlock = zone.bundles(1)
+    import_dir = zone.bundles(1)
     home = zone.place().recorder.index
     (home / "g-1").mkdir(parents=True)
     (home / "current").symlink_to("g-1")
     tables.create(IndexGeneration(home / "g-1"), zone.place().zone.hub_id)
     spoil(home / "g-1" / "index.sqlite", "checkpoints")
-    spoil(airlock.ledger, "bundles")
+    spoil(import_dir.ledger, "bundles")
     zone.keep(kind="audit", id="a" * 64, state="whole")
     overview = zone.overview()
     assert overview.streams.known is None
@@ -118,8 +118,8 @@ def test_streams_come_a_page_at_a_time(make_zone: Callable[..., Any]) -> None:
 
 def test_what_comes_from_a_medium_is_text_and_never_markup(make_zone: Callable[..., Any]) -> None:
     zone = make_zone("offline")
-    airlock = zone.bundles(2, "waiting", MARKUP)
-    zone.quarantine(airlock, "ab" * 32, MARKUP)
+    import_dir = zone.bundles(2, "waiting", MARKUP)
+    zone.quarantine(import_dir, "ab" * 32, MARKUP)
     zone.keep(kind="import", id="ab" * 32, state=MARKUP, summary={MARKUP: MARKUP}, run_id=MARKUP)
     zone.keep(kind="alarm", id="a", state="raised", summary={"what": MARKUP}, dag_id=MARKUP)
     html = zone.html()
@@ -191,10 +191,10 @@ def test_gives_out_reports_and_their_pictures(make_zone: Callable[..., Any]) -> 
 
 def test_a_quarantined_carrier_has_its_reason_and_its_run(make_zone: Callable[..., Any]) -> None:
     zone = make_zone("offline")
-    airlock = zone.bundles(1, "quarantined")
-    zone.quarantine(airlock, "ab" * 32, "event 7 is not what was signed")
-    zone.quarantine(airlock, "cd" * 32, "", at=NOW - 10)
-    (airlock.quarantine("cd" * 32) / "reason.json").unlink()
+    import_dir = zone.bundles(1, "quarantined")
+    zone.quarantine(import_dir, "ab" * 32, "event 7 is not what was signed")
+    zone.quarantine(import_dir, "cd" * 32, "", at=NOW - 10)
+    (import_dir.quarantine("cd" * 32) / "reason.json").unlink()
     zone.keep(kind="import", id="ab" * 32, dag_id="veen_import", run_id="r1", state="quarantined")
     html = zone.html()
     assert "event 7 is not what was signed" in html
@@ -215,8 +215,8 @@ def test_a_carrier_without_a_bundle_has_its_run_by_the_name_it_came_under(
 
 def test_a_receipt_is_found_by_its_bundle_alone(make_zone: Callable[..., Any]) -> None:
     zone = make_zone("offline")
-    airlock = zone.bundles(1)
-    (airlock.receipts / f"{'ab' * 32}.txt").write_text("Words  alpha bravo")
+    import_dir = zone.bundles(1)
+    (import_dir.receipts / f"{'ab' * 32}.txt").write_text("Words  alpha bravo")
     (zone.folder / "import" / "ledger.txt").write_text("no receipt")
     assert receipt(zone.place(), "ab" * 32) == "Words  alpha bravo"
     assert receipt(zone.place(), "../ledger") is None
@@ -225,11 +225,11 @@ def test_a_receipt_is_found_by_its_bundle_alone(make_zone: Callable[..., Any]) -
 
 def test_looking_at_a_zone_changes_nothing_in_it(make_zone: Callable[..., Any]) -> None:
     zone = make_zone("offline")
-    airlock = zone.bundles(3, "waiting", "events are missing")
-    zone.quarantine(airlock, "ab" * 32, "why")
+    import_dir = zone.bundles(3, "waiting", "events are missing")
+    zone.quarantine(import_dir, "ab" * 32, "why")
     zone.anchored(a_checkpoint(START), a_checkpoint(START + 60))
     zone.keep(kind="alarm", id="a", state="raised")
-    (airlock.root / "approvals").rmdir()
+    (import_dir.root / "approvals").rmdir()
     before = zone.files()
     zone.html()
     assert zone.files() == before

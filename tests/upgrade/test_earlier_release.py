@@ -21,9 +21,9 @@ from typer.testing import CliRunner
 
 from bridge.audit_log import read_log
 from bridge.connect import open_bridge_client
-from bridge.importer.airlock import Airlock, quarantined
+from bridge.importer.directory import ImportDirectory, quarantined
 from bridge.importer.ledger import ImportLedger
-from bridge.importer.status import standing
+from bridge.importer.status import import_status
 from bridge.settings import BridgeHubConfig, IdentitySettings
 from bridge.stream_map import OFFLINE_LOG
 from cli.main import app
@@ -72,15 +72,15 @@ def test_a_log_of_an_earlier_version_verifies(zones: Path, zone: str) -> None:
 
 
 def test_an_import_ledger_of_an_earlier_version_is_read(zones: Path) -> None:
-    airlock = Airlock(zones / "z2" / "import")
-    with closing(ImportLedger(airlock.ledger)) as ledger:
+    import_dir = ImportDirectory(zones / "z2" / "import")
+    with closing(ImportLedger(import_dir.ledger)) as ledger:
         rows = {row.state: row for row in ledger.bundles()}
         assert set(rows) == {"imported", "waiting"}
         assert "events 3 to 4" in rows["waiting"].detail
         plan = ledger.plan(rows["imported"].bundle_id)
         assert plan is not None
         assert (plan.done, plan.written, plan.excluded) == (True, 2, "[]")
-    status = standing(airlock)
+    status = import_status(import_dir)
     assert [row.detail for row in status.unfinished] == [rows["waiting"].detail]
 
 

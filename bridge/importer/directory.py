@@ -1,4 +1,4 @@
-"""The airlock: the directories of an importing zone, one for each state of a carrier (AGB0 4.5).
+"""The directories of an importing zone, one for each state of a carrier (AGB0 4.5).
 
 All lie on one file system and belong to the importer alone, except ``inbox``, which whoever brings
 carriers may write and whose content is untrusted. The reason of a quarantined carrier lies beside
@@ -97,7 +97,9 @@ class ImporterBusy(VeenError):
 
 
 @dataclass(frozen=True, slots=True)
-class Airlock:
+class ImportDirectory:
+    """The directories of an importing zone, below ``root``."""
+
     root: Path
 
     @property
@@ -172,7 +174,7 @@ class Airlock:
             os.close(handle)
 
     def move(self, source: str, target: str) -> None:
-        """Move a directory inside the airlock, or complete an interrupted move.
+        """Move a directory inside the import directory, or complete an interrupted move.
 
         A name identifies its content: if the target is already there, the source is removed.
         """
@@ -208,7 +210,7 @@ class Airlock:
         return tuple(self.inside(path) for path in left)
 
     def make_folder(self, folder: Path) -> None:
-        """Create a directory below those of the airlock, durably."""
+        """Create a directory below those of an importing zone, durably."""
         if not folder.is_dir():
             durable.make_directory(folder)
             durable.sync_directory(folder.parent)
