@@ -24,7 +24,7 @@ STORE ?= files
 COVERED_BY ?= tests/unit/veen --ignore tests/unit/veen/wire/test_wire.py
 COVERAGE_OF ?= veen/*.py,veen/wire/*.py
 
-# Which mutants make mutants runs: patterns of their names, all without any.
+# What make mutants runs: targets of bench/mutants.toml, all without any.
 MUTANTS ?=
 
 # What make wheelhouse gathers: extras of pyproject.toml, separated by commas.
@@ -97,7 +97,7 @@ coverage: setup  ## Branch coverage of the protocol by its unit tests, with a fl
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --include '$(COVERAGE_OF)'
 
-mutants: setup  ## Mutation tests of the verifiers; MUTANTS='veen.proofs*' for some of them
+mutants: setup  ## Mutation tests of the verifiers; MUTANTS='bundle package' for some of them
 	$(BIN)/python bench/mutants.py $(MUTANTS)
 
 soak: setup  ## Ten minutes of steady load on a hub; fails when its memory grows

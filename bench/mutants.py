@@ -1,13 +1,16 @@
-"""Run mutation tests with mutmut and list the mutants that no test kills.
+"""Run mutation tests with mutmut, file by file, and list the mutants that no test kills.
 
-python bench/mutants.py                              every file of [tool.mutmut]
-python bench/mutants.py 'veen.proofs*'               mutants whose names match
-python bench/mutants.py --report                     the results of the last run, without a run
+python bench/mutants.py                      every target of bench/mutants.toml
+python bench/mutants.py bundle package       some of them
+python bench/mutants.py --report             the results of the last run, without a run
 
-A mutant that changes only the text of an error message is counted by itself: the tests compare
-the class and code of an error, not its wording. Exits with 1 when fewer than 90 percent of the
-others are killed. The mutated tree is mutants/; mutmut runs a mutant again when its function
-changed.
+Each target has a working directory below mutants/, in which mutmut changes a copy of the tree and
+runs the tests that pass through the changed function. A second run tries again the mutants that
+survived and those of functions that changed; remove mutants/ to begin anew.
+
+A mutant that changes only a text for people is counted by itself: the tests compare the class,
+code and place of an error, not its wording. Exits with 1 when fewer than 90 percent of the others
+are killed in any file.
 """
 
 from __future__ import annotations
@@ -17,13 +20,16 @@ import ast
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+import tomllib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+WORK = ROOT / "mutants"
 LEAST_PERCENT = 90
+MUTATED = ("veen", "hub", "recorder", "bridge")
+COPIED = ("zone", "spark_jobs", "cli", "dags", "plugins", "docs", "tests", "pyproject.toml")
 # mutmut's own exit codes of a mutant: 0 survived; 1 and 3 a test failed; 24, -24, 36,
 # 152 and 255 the time limit; 33 no test passes through the function; None not run yet.
 _NO_TESTS = 33
@@ -31,9 +37,37 @@ _KILLED = frozenset({1, 3, 24, -24, 36, 152, 255})
 
 
 @dataclass(frozen=True, slots=True)
-class Mutant:
-    """One change of one function: its name, what became of it, and both sources."""
+class Target:
+    """Files that are mutated together, and the tests that judge the mutants."""
 
+    name: str
+    files: Sequence[str]
+    tests: Sequence[str]
+
+    @property
+    def directory(self) -> Path:
+        return WORK / self.name
+
+    def config(self) -> str:
+        """The setup.cfg that mutmut reads."""
+        lists = {
+            "source_paths": MUTATED,
+            "only_mutate": self.files,
+            "also_copy": COPIED,
+            "pytest_add_cli_args": ("-p", "no:xdist", "-m", "not long"),
+            "pytest_add_cli_args_test_selection": self.tests,
+        }
+        lines = ["[mutmut]", "use_git_change_detection = false"]
+        for key, values in lists.items():
+            lines += [f"{key} =", *(f"  {value}" for value in values)]
+        return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One change of one function: its file and name, what became of it, and both sources."""
+
+    file: str
     name: str
     exit_code: int | None
     original: ast.stmt
@@ -45,31 +79,48 @@ class Mutant:
 
     @property
     def is_text(self) -> bool:
-        """Whether nothing changed but the text of an error that is raised."""
+        """Whether nothing changed but a text for people."""
         return _comparable(self.original) == _comparable(self.changed)
 
     def difference(self) -> str:
-        """The first line that differs, before and after."""
+        """What differs in the first line that does, before and after, with a few words around."""
         before, after = _lines(self.original), _lines(self.changed)
         pairs = (pair for pair in zip(before, after, strict=False) if pair[0] != pair[1])
         old, new = next(pairs, ("", ""))
-        return f"{old.strip()}  ->  {new.strip()}"
+        start = _common(old, new)
+        end = _common(old[start:][::-1], new[start:][::-1])
+        sides = (side[max(0, start - 40) : len(side) - end + 20].strip() for side in (old, new))
+        return "  ->  ".join(sides)
+
+
+def _common(first: str, second: str) -> int:
+    """How many characters two texts have in common at their beginning."""
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(first), len(second)))
 
 
 class _WithoutTexts(ast.NodeTransformer):
-    """Replaces the message of every exception that is raised by the same text."""
+    """Replaces texts for people by the same text.
 
-    def visit_Raise(self, node: ast.Raise) -> ast.Raise:
-        if isinstance(node.exc, ast.Call):
-            node.exc.args = [_plain(argument) for argument in node.exc.args]
-        return node
+    They are a string with a space in it, wherever it is; and as an argument of a class, which is
+    that of an error, an f-string, str(error), or None in place of one.
+    """
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        if isinstance(node.func, ast.Name) and node.func.id[:1].isupper():
+            node.args = [_plain(argument) for argument in node.args]
+        return self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> ast.Constant:
+        is_text = isinstance(node.value, str) and " " in node.value
+        return ast.Constant("message") if is_text else node
 
 
 def _plain(argument: ast.expr) -> ast.expr:
-    """Only what can be a message: a text with a space, an f-string, or None in its place."""
-    is_message = isinstance(argument, ast.JoinedStr) or (
-        isinstance(argument, ast.Constant)
-        and (argument.value is None or " " in str(argument.value))
+    is_message = (
+        isinstance(argument, ast.JoinedStr)
+        or (isinstance(argument, ast.Constant) and argument.value is None)
+        or (isinstance(argument, ast.Call) and ast.unparse(argument.func) == "str")
     )
     return ast.Constant("message") if is_message else argument
 
@@ -84,15 +135,52 @@ def _lines(node: ast.AST) -> list[str]:
     return [line for line in lines if not line.strip().startswith(("def ", "async def "))]
 
 
-def read_mutants(folder: Path) -> Iterator[Mutant]:
-    """The mutants of a tree that mutmut has made, with the results that it has so far."""
-    for meta in sorted(folder.rglob("*.py.meta")):
-        results = json.loads(meta.read_text())["exit_code_by_key"]
-        functions = _functions(meta.with_suffix(""))
-        for name, exit_code in results.items():
+def read_targets(file: Path) -> list[Target]:
+    document = tomllib.loads(file.read_text())
+    return [Target(name, item["files"], item["tests"]) for name, item in document.items()]
+
+
+def run(target: Target, processes: int) -> None:
+    """Run mutmut in the working directory of a target."""
+    target.directory.mkdir(parents=True, exist_ok=True)
+    for name in (*MUTATED, *COPIED):
+        link = target.directory / name
+        if not link.exists():
+            link.symlink_to(ROOT / name)
+    (target.directory / "setup.cfg").write_text(target.config())
+    for meta in metas(target):
+        forget_survivors(meta)
+    mutmut = str(Path(sys.executable).with_name("mutmut"))
+    command = [mutmut, "run", "--max-children", str(processes)]
+    subprocess.run(command, cwd=target.directory, check=True)
+
+
+def metas(target: Target) -> list[Path]:
+    """mutmut's files of results, one beside each file that it changed."""
+    return sorted((target.directory / "mutants").rglob("*.py.meta"))
+
+
+def forget_survivors(meta: Path) -> None:
+    """Have mutmut try a survivor again: there may be a new test."""
+    document = json.loads(meta.read_text())
+    results = document["exit_code_by_key"]
+    document["exit_code_by_key"] = {
+        name: exit_code if exit_code in _KILLED else None for name, exit_code in results.items()
+    }
+    meta.write_text(json.dumps(document))
+
+
+def read_mutants(target: Target) -> Iterator[Mutant]:
+    """The mutants that have been run."""
+    for meta in metas(target):
+        changed = meta.with_suffix("")
+        functions = _functions(changed)
+        file = str(changed.relative_to(target.directory / "mutants"))
+        for name, exit_code in json.loads(meta.read_text())["exit_code_by_key"].items():
             local = name.rsplit(".", 1)[1]
             original = functions[f"{local.rpartition('__mutmut_')[0]}__mutmut_orig"]
-            yield Mutant(name, exit_code, original, functions[local])
+            if exit_code is not None:
+                yield Mutant(file, name, exit_code, original, functions[local])
 
 
 def _functions(file: Path) -> dict[str, ast.stmt]:
@@ -103,45 +191,66 @@ def _functions(file: Path) -> dict[str, ast.stmt]:
     }
 
 
-def report(mutants: Iterable[Mutant]) -> tuple[str, bool]:
-    """The rates and the survivors as text, and whether enough were killed."""
-    run = [mutant for mutant in mutants if mutant.exit_code is not None]
-    killed = [mutant for mutant in run if mutant.is_killed]
-    survivors = [mutant for mutant in run if not mutant.is_killed]
-    texts = [mutant for mutant in survivors if mutant.is_text]
-    others = [mutant for mutant in survivors if not mutant.is_text]
-    rate = 100 * len(killed) / max(1, len(killed) + len(others))
-    summary = (
-        f"{len(run)} mutants, {len(killed)} killed, {len(texts)} survived as message texts, "
-        f"{len(others)} survived otherwise: {rate:.1f} % killed without message texts"
-    )
-    lines = [summary]
-    for mutant in others:
+@dataclass(frozen=True, slots=True)
+class FileResult:
+    """The mutants of one file, counted."""
+
+    file: str
+    mutants: int
+    killed: int
+    texts: int
+    survivors: Sequence[Mutant]
+
+    @classmethod
+    def of(cls, file: str, mutants: Sequence[Mutant]) -> FileResult:
+        alive = [mutant for mutant in mutants if not mutant.is_killed]
+        survivors = [mutant for mutant in alive if not mutant.is_text]
+        killed = len(mutants) - len(alive)
+        return cls(file, len(mutants), killed, len(alive) - len(survivors), survivors)
+
+    @property
+    def percent(self) -> float:
+        """The rate of those killed, without the texts that survived."""
+        return 100 * self.killed / max(1, self.killed + len(self.survivors))
+
+
+def results_of(mutants: Sequence[Mutant]) -> list[FileResult]:
+    files = sorted({mutant.file for mutant in mutants})
+    return [
+        FileResult.of(file, [mutant for mutant in mutants if mutant.file == file]) for file in files
+    ]
+
+
+def report(results: Sequence[FileResult]) -> str:
+    """A table of the files, then the survivors."""
+    head = ("file", "mutants", "killed", "texts", "survivors", "killed %")
+    lines = [f"{head[0]:36} {head[1]:>8} {head[2]:>8} {head[3]:>8} {head[4]:>10} {head[5]:>9}"]
+    for row in results:
+        counts = f"{row.mutants:8} {row.killed:8} {row.texts:8} {len(row.survivors):10}"
+        lines.append(f"{row.file:36} {counts} {row.percent:9.1f}")
+    for mutant in (mutant for row in results for mutant in row.survivors):
         reason = " (no test)" if mutant.exit_code == _NO_TESTS else ""
         lines.append(f"{mutant.name}{reason}: {mutant.difference()}")
-    return "\n".join(lines), rate >= LEAST_PERCENT
+    return "\n".join(lines)
 
 
 def main() -> int:
+    targets = read_targets(Path(__file__).with_suffix(".toml"))
+    names = [target.name for target in targets]
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("names", nargs="*", help="patterns of mutant names, as mutmut takes them")
+    parser.add_argument("names", nargs="*", help=f"some of {', '.join(names)}; all without any")
     parser.add_argument("--report", action="store_true", help="report without running")
     parser.add_argument("--processes", type=int, default=2, help="mutants at a time")
     options = parser.parse_args()
+    if unknown := set(options.names) - set(names):
+        parser.error(f"no target {', '.join(sorted(unknown))}; expected some of {', '.join(names)}")
+    chosen = [target for target in targets if target.name in (options.names or names)]
     if not options.report:
-        command = [
-            str(Path(sys.executable).with_name("mutmut")), "run",
-            "--max-children", str(options.processes), *options.names,
-        ]  # fmt: skip
-        subprocess.run(command, cwd=ROOT, check=True)
-    patterns = options.names or ["*"]
-    chosen = (
-        mutant
-        for mutant in read_mutants(ROOT / "mutants")
-        if any(fnmatchcase(mutant.name, pattern) for pattern in patterns)
-    )
-    text, is_enough = report(chosen)
-    print(text)
+        for target in chosen:
+            run(target, options.processes)
+    results = results_of([mutant for target in chosen for mutant in read_mutants(target)])
+    print(report(results))
+    is_enough = bool(results) and all(row.percent >= LEAST_PERCENT for row in results)
     return 0 if is_enough else 1
 
 

@@ -27,7 +27,6 @@ from bridge.bundle import (
 from bridge.errors import CarrierFault, Refused
 from bridge.trust import TrustStore
 from veen.errors import Malformed, Untrusted
-from veen.events import RecordEvent
 from veen.hub_identity import HubIdentity
 from veen.label import DEFAULT_PROFILE, derive_label, routing_key
 from veen.mmr import Peaks
@@ -109,25 +108,18 @@ def wrong_metadata(event: BundleEvent, msg: Msg, receipt: Receipt) -> Refused | 
         return None
     try:
         body = open_body(body_key=event.body_key, msg=msg, profile=DEFAULT_PROFILE)
-        if (
-            metadata is None
-            or _matches_encoding(body, metadata)
-            or _matches_body(body, metadata, receipt)
-        ):
+        if metadata is None or is_encoding_of(metadata, body):
             return None
     except (Malformed, Untrusted) as error:
         return Refused(CarrierFault.METADATA, f"the body: {error}", seq=seq)
     return Refused(CarrierFault.METADATA, "the metadata is not what the body says", seq=seq)
 
 
-def _matches_body(body: bytes, metadata: Metadata, receipt: Receipt) -> bool:
-    return metadata == Metadata.of(RecordEvent.decode(body), receipt)
+def is_encoding_of(metadata: Metadata, body: bytes) -> bool:
+    """Whether the body is the encoding of a RecordEvent with exactly these fields.
 
-
-def _matches_encoding(body: bytes, metadata: Metadata) -> bool:
-    """Whether the body is the encoding of exactly these fields around a payload.
-
-    If true, decoding the body would give the same answer, at a multiple of the cost.
+    An event has one encoding, so that comparing bytes gives the answer of decoding it, at a
+    fraction of the cost.
     """
     before = cbor.dump({"origin": metadata.origin, "payload": 0})[1:-1]
     after = cbor.dump(

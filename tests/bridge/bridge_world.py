@@ -201,6 +201,11 @@ def parts(raw: bytes) -> tuple[Header, list[bytes], bytes]:
     return header, events, raw[at:]
 
 
+def unsigned(raw: bytes) -> bytes:
+    """The same receipt with a signature that does not hold."""
+    return raw[:-40] + bytes([raw[-40] ^ 1]) + raw[-39:]
+
+
 def carrier_of(bag: Path) -> Carrier:
     return Carrier.decode((bag / "carrier.cbor").read_bytes())
 

@@ -10,14 +10,18 @@ from typing import Any
 import bridge_world
 import pytest
 
-from bridge.bundle import BundleEvent, BundleLimits
+from bridge.bundle import BundleEvent, BundleLimits, Metadata
 from bridge.errors import CarrierFault, Refused
 from bridge.trust import TrustStore
-from bridge.verify import Continuity, HeldRoots, verify_bundle
+from bridge.verify import Continuity, HeldRoots, HeldStream, is_encoding_of, verify_bundle
 from veen import receipt
 from veen.crypto import SigningKey
 from veen.digest import h
+from veen.errors import Malformed
+from veen.events import RecordEvent
+from veen.label import DEFAULT_PROFILE
 from veen.msg import Msg
+from veen.payload import open_body
 from veen.proofs import RangeProof
 from veen.receipt import Receipt
 from veen.wire.cbor import dump
@@ -50,11 +54,6 @@ class Forge:
         return raw
 
 
-def unsigned(raw: bytes) -> bytes:
-    """The same receipt with a signature that does not hold."""
-    return raw[:-40] + bytes([raw[-40] ^ 1]) + raw[-39:]
-
-
 @pytest.fixture
 def forge(grown: Any) -> Forge:
     return Forge(grown)
@@ -62,6 +61,11 @@ def forge(grown: Any) -> Forge:
 
 def test_what_is_not_forged_is_valid(forge: Forge, verdict: Verdict) -> None:
     assert verdict(forge.seal()) == "valid"
+
+
+def test_refuses_any_change_under_the_old_bundle_id(grown: Any, verdict: Verdict) -> None:
+    raw = grown.bundle(3, 6)
+    assert verdict(raw.replace(b"host/4", b"host/5", 1)) == "E.SIG/BUNDLE_ID"
 
 
 def test_refuses_a_dropped_event(forge: Forge, verdict: Verdict) -> None:
@@ -131,6 +135,11 @@ def test_refuses_a_checkpoint_that_ends_before_the_events(forge: Forge, verdict:
     assert verdict(forge.seal(export_checkpoint=forge.grown.checkpoint(5))) == "E.SEQ/RANGE"
 
 
+def test_refuses_a_checkpoint_without_the_stream(forge: Forge, verdict: Verdict) -> None:
+    other = forge.world.World(stream="export/z1/other").grow(9)
+    assert verdict(forge.seal(export_checkpoint=other.checkpoint())) == "E.SEQ/RANGE"
+
+
 def test_refuses_times_that_are_not_those_of_the_events(forge: Forge, verdict: Verdict) -> None:
     assert verdict(forge.seal(export_time_from=1)) == "E.SEQ/RANGE"
 
@@ -182,12 +191,15 @@ def test_refuses_a_key_that_does_not_open_the_body(forge: Forge, verdict: Verdic
 def test_a_bad_signature_ranks_before_wrong_metadata(forge: Forge, verdict: Verdict) -> None:
     forge.detail(0, origin="z2")
     receipt = BundleEvent.decode(forge.events[3]).receipt
-    assert verdict(forge.event(3, receipt=unsigned(receipt)).seal()) == "E.SIG/RECEIPT_SIG"
+    assert (
+        verdict(forge.event(3, receipt=bridge_world.unsigned(receipt)).seal())
+        == "E.SIG/RECEIPT_SIG"
+    )
 
 
 def test_a_false_range_ranks_before_a_bad_signature(forge: Forge, verdict: Verdict) -> None:
     receipt = BundleEvent.decode(forge.events[0]).receipt
-    forge.event(0, receipt=unsigned(receipt))
+    forge.event(0, receipt=bridge_world.unsigned(receipt))
     forge.proof = replace(forge.proof, subtrees_after=(h(b"x"), h(b"y")))
     assert verdict(forge.seal()) == "E.SEQ/PROOF"
 
@@ -198,8 +210,81 @@ def test_metadata_of_a_closed_body_is_counted_as_not_checked() -> None:
     assert (result.with_metadata, result.unopened) == (3, 1)
 
 
+def a_bundle(event: BundleEvent) -> bytes:
+    """A bundle of the first event of a stream with other metadata or another body key."""
+    header, _, proof = bridge_world.parts(bridge_world.World().grow(1).bundle(1, 1))
+    return bridge_world.reseal(header, [event.encode()], proof)
+
+
+@pytest.mark.parametrize("changes", [{"principal_id": h(b"nobody")}, {"hub_commit_time": 1}])
+def test_refuses_metadata_of_a_closed_body_that_is_not_of_its_message_and_receipt(
+    verdict: Verdict, changes: dict[str, Any]
+) -> None:
+    (event,) = bridge_world.World().grow(1, disclose=False).events
+    assert event.metadata is not None
+    assert verdict(a_bundle(event)) == "valid"
+    forged = replace(event, metadata=replace(event.metadata, **changes))
+    assert verdict(a_bundle(forged)) == "E.SIG/METADATA"
+
+
+def test_a_body_without_metadata_is_opened_all_the_same(verdict: Verdict) -> None:
+    (event,) = bridge_world.World().grow(1, tell=False).events
+    assert verdict(a_bundle(event)) == "valid"
+    assert verdict(a_bundle(replace(event, body_key=h(b"key")))) == "E.SIG/METADATA"
+
+
+def test_an_event_without_metadata_and_body_is_valid(verdict: Verdict) -> None:
+    (event,) = bridge_world.World().grow(1, tell=False, disclose=False).events
+    assert verdict(a_bundle(event)) == "valid"
+
+
+def as_decoded(metadata: Metadata, body: bytes) -> bool:
+    """Whether decoding the body as an event gives the fields of the metadata."""
+    try:
+        event = RecordEvent.decode(body)
+    except Malformed:
+        return False
+    return all(getattr(event, field) == getattr(metadata, field) for field in EVENT_FIELDS)
+
+
+EVENT_FIELDS = ("subject_id", "principal_id", "event_type", "event_time", "origin")
+
+
+def test_metadata_fits_a_body_just_if_decoding_it_says_so(grown: Any) -> None:
+    """Any byte of the body changed, doubled or dropped, and bodies of other payloads."""
+    event = grown.events[0]
+    body = open_body(
+        body_key=event.body_key, msg=Msg.decode(event.payload), profile=DEFAULT_PROFILE
+    )
+    assert is_encoding_of(event.metadata, body)
+    changed = [
+        body[:at] + new + body[at + 1 :]
+        for at in range(len(body))
+        for new in (bytes([body[at] ^ 1]), bytes([body[at] ^ 0x20]), body[at : at + 1] * 2, b"")
+    ]
+    for other in (*changed, body[1:], body + b"\x00", b""):
+        try:
+            fits = is_encoding_of(event.metadata, other)
+        except Malformed:
+            fits = False
+        assert fits == as_decoded(event.metadata, other)
+
+
 def test_refuses_an_unknown_hub(verdict: Verdict) -> None:
     assert verdict(bridge_world.World(hub=OTHER).grow(2).bundle(1, 2)) == "E.AUTH/HUB"
+
+
+@pytest.mark.parametrize(
+    ("revoked", "reason"),
+    [({}, "is not in the trust store"), ({bridge_world.IDENTITY.hub_id: "lost"}, "revoked: lost")],
+    ids=["unknown", "revoked"],
+)
+def test_says_whether_a_hub_is_unknown_or_revoked(
+    grown: Any, revoked: dict[bytes, str], reason: str
+) -> None:
+    with pytest.raises(Refused, match=reason) as refusal:
+        verify_bundle(BytesIO(grown.bundle(1, 2)), TrustStore(revoked=revoked), None)
+    assert refusal.value.fault is CarrierFault.HUB
 
 
 def test_refuses_the_checkpoint_of_another_hub(forge: Forge, verdict: Verdict) -> None:
@@ -243,11 +328,71 @@ def test_refuses_more_events_than_are_allowed(grown: Any) -> None:
     assert refusal.value.fault is CarrierFault.BUNDLE_SIZE
 
 
-def test_names_the_first_bad_event(forge: Forge) -> None:
+def swap(forge: Forge) -> None:
     forge.events[1], forge.events[2] = forge.events[2], forge.events[1]
+
+
+def of_another_stream(forge: Forge) -> None:
+    forge.events[1] = bridge_world.World(stream="export/z1/other").grow(4).events[3].encode()
+
+
+def receipt_of_another_stream(forge: Forge) -> None:
+    """The message of this stream with a receipt that the hub gave it in another one."""
+    given = Receipt.decode(BundleEvent.decode(forge.events[1]).receipt)
+    forge.event(1, receipt=replace(given, label=h(b"label")).signed(bridge_world.HUB).encode())
+
+
+def unsigned_message(forge: Forge) -> None:
+    msg = Msg.decode(BundleEvent.decode(forge.events[1]).payload)
+    forge.event(1, payload=replace(msg, sig=OTHER.sign(h(b"x"))).encode())
+
+
+def another_root(forge: Forge) -> None:
+    given = Receipt.decode(BundleEvent.decode(forge.events[1]).receipt)
+    forge.event(1, receipt=replace(given, mmr_root=h(b"root")).signed(bridge_world.HUB).encode())
+
+
+def peaks_before(forge: Forge) -> None:
+    forge.proof = replace(forge.proof, peaks_before=())
+
+
+def subtrees_after(forge: Forge) -> None:
+    forge.proof = replace(forge.proof, subtrees_after=())
+
+
+LIES: dict[str, tuple[Callable[[Forge], Any], CarrierFault, int]] = {
+    "place": (swap, CarrierFault.PLACE, 4),
+    "stream": (of_another_stream, CarrierFault.PLACE, 4),
+    "label": (receipt_of_another_stream, CarrierFault.PLACE, 4),
+    "format": (lambda forge: forge.event(1, payload=b""), CarrierFault.EVENT_FORMAT, 4),
+    "message": (
+        lambda forge: forge.event(1, payload=BundleEvent.decode(forge.events[2]).payload),
+        CarrierFault.LEAF, 4,
+    ),
+    "receipt signature": (
+        lambda forge: forge.event(
+            1, receipt=bridge_world.unsigned(BundleEvent.decode(forge.events[1]).receipt)
+        ),
+        CarrierFault.RECEIPT_SIG, 4,
+    ),
+    "message signature": (unsigned_message, CarrierFault.MSG_SIG, 4),
+    "root": (another_root, CarrierFault.ROOT, 4),
+    "before": (peaks_before, CarrierFault.PROOF, 3),
+    "after": (subtrees_after, CarrierFault.PROOF, 6),
+    "principal": (lambda forge: forge.detail(1, principal_id=h(b"x")), CarrierFault.METADATA, 4),
+    "hub time": (lambda forge: forge.detail(1, hub_commit_time=1), CarrierFault.METADATA, 4),
+    "origin": (lambda forge: forge.detail(1, origin="z2"), CarrierFault.METADATA, 4),
+    "body key": (lambda forge: forge.event(1, body_key=h(b"key")), CarrierFault.METADATA, 4),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_names_the_first_bad_event(forge: Forge, lie: str) -> None:
+    tell, fault, seq = LIES[lie]
+    tell(forge)
     with pytest.raises(Refused) as refusal:
         verify_bundle(BytesIO(forge.seal()), forge.world.TRUST, None)
-    assert refusal.value.seq == 4
+    assert (refusal.value.fault, refusal.value.seq) == (fault, seq)
 
 
 @pytest.mark.parametrize(
@@ -257,6 +402,7 @@ def test_names_the_first_bad_event(forge: Forge) -> None:
         ({1: 1}, Continuity.GAP),
         ({2: 2}, Continuity.FOLLOWS),
         ({2: 2, 5: 5}, Continuity.OVERLAPS),
+        ({5: 5}, Continuity.UNTESTED),
     ],
     ids=str,
 )
@@ -270,22 +416,38 @@ def test_tells_how_a_bundle_joins_on(grown: Any, held: dict[int, int], due: Cont
 def test_refuses_another_past_than_the_one_held(grown: Any) -> None:
     with pytest.raises(Refused) as refusal:
         verify_bundle(BytesIO(grown.bundle(3, 6)), bridge_world.TRUST, HeldRoots({2: h(b"fork")}))
-    assert refusal.value.fault is CarrierFault.FORK
+    assert (refusal.value.fault, refusal.value.seq) == (CarrierFault.FORK, 3)
 
 
-def test_other_processes_come_to_the_same_end(forge: Forge) -> None:
-    made = bridge_world.World(body_bytes=3000).grow(150)
-    raw = made.bundle(1, 150)
-    alone = verify_bundle(BytesIO(raw), bridge_world.TRUST, None)
-    assert len(alone.survey.batches) > 2
-    assert verify_bundle(BytesIO(raw), bridge_world.TRUST, None, workers=2) == alone
-    header, events, proof = bridge_world.parts(raw)
-    events[120] = replace(BundleEvent.decode(events[120]), body_key=h(b"no")).encode()
-    with pytest.raises(Refused) as refusal:
-        verify_bundle(
-            BytesIO(bridge_world.reseal(header, events, proof)), bridge_world.TRUST, None, workers=2
-        )
-    assert (refusal.value.fault, refusal.value.seq) == (CarrierFault.METADATA, 121)
+class WithoutRoots:
+    """A HeldStream that knows its last event and no root up to it."""
+
+    def __init__(self, last: int) -> None:
+        self._last = last
+
+    def last_seq(self) -> int:
+        return self._last
+
+    def root_at(self, seq: int) -> bytes | None:
+        return h(b"root") if seq > self._last + 1 else None
+
+
+@pytest.mark.parametrize(
+    ("first", "held", "due"),
+    [
+        (1, None, Continuity.FIRST),
+        (1, HeldRoots(), Continuity.FIRST),
+        (2, None, Continuity.UNTESTED),
+        (2, HeldRoots(), Continuity.GAP),
+        (3, WithoutRoots(1), Continuity.GAP),
+        (3, WithoutRoots(2), Continuity.UNTESTED),
+    ],
+)
+def test_never_says_that_a_bundle_follows_without_a_root_to_compare(
+    grown: Any, first: int, held: HeldStream | None, due: Continuity
+) -> None:
+    result = verify_bundle(BytesIO(grown.bundle(first, 6)), bridge_world.TRUST, held)
+    assert result.continuity is due
 
 
 def test_an_unknown_hub_is_refused_before_any_event_is_read(forge: Forge) -> None:
