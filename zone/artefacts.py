@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import heapq
 import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
 from veen.errors import VeenError
-from veen.system import durable
+from veen.system import durable, filelock
 
 FOLDER: Final = "artefacts"
 KINDS: Final = (
@@ -106,7 +104,8 @@ def write(zone_folder: Path, artefact: Artefact) -> Path:
     report updates its state, its summary and ``seen``."""
     folder = zone_folder / FOLDER / artefact.kind
     durable.make_directory(folder)
-    with _locked(folder):
+    # Runs may report the same artefact at the same time.
+    with filelock.locked(folder / ".lock"):
         known = _known(folder, artefact.id)
         stored = artefact if known is None else decode(known).merged_with(artefact)
         if stored.kind == "alarm" and stored.state != OVER:
@@ -191,14 +190,3 @@ def _names(folder: Path) -> Iterator[str]:
     if folder.is_dir():
         with os.scandir(folder) as entries:
             yield from (entry.name for entry in entries if _NAME.fullmatch(entry.name))
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Serialise runs that report the same artefact at the same time."""
-    handle = os.open(folder / ".lock", os.O_WRONLY | os.O_CREAT, durable.FILE_MODE)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from veen.errors import Refused
-from veen.system import durable, zone_parts
+from veen.system import durable, filelock, zone_parts
 from veen.system.child_process import Born, boot_id, end_with_parent
 from zone.directory import ZoneHome
 from zone.services import ZoneService
@@ -187,26 +186,13 @@ def write(home: ZoneHome, state: ZoneState) -> None:
 def held(home: ZoneHome) -> Iterator[None]:
     """Hold the lock of a zone's supervisor, which is released when its process ends."""
     durable.make_directory(home.run)
-    handle = os.open(_lock(home), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, durable.FILE_MODE)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        raise Refused(f"{home.root} is up already; see veen zone status") from None
-    try:
+    busy = Refused(f"{home.root} is up already; see veen zone status")
+    with filelock.locked(_lock(home), busy=busy):
         yield
-    finally:
-        os.close(handle)
 
 
 def is_held(home: ZoneHome) -> bool:
-    if not _lock(home).exists():
-        return False
-    try:
-        with held(home):
-            return False
-    except Refused:
-        return True
+    return filelock.is_locked(_lock(home))
 
 
 def _has_boot(document: dict[str, Any]) -> bool:

@@ -6,7 +6,6 @@ the hub's log still has the root that it had at the last cached entry.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -24,7 +23,7 @@ from veen.digest import Hasher, h
 from veen.errors import Malformed, VeenError
 from veen.events import RecordEvent
 from veen.recorder_checkpoint import RecorderCheckpoint
-from veen.system import durable
+from veen.system import durable, filelock
 from veen.wire.body import AnyItem
 from veen.wire.canonical_json import value_to_cbor
 
@@ -160,17 +159,9 @@ class ExportState:
     def locked(self) -> Iterator[None]:
         """Hold the lock; it is released when the process ends, however it ends."""
         durable.make_directory(self.root)
-        handle = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ExporterBusy(
-                    f"another export is running on {self.root}; wait for its end"
-                ) from None
+        busy = ExporterBusy(f"another export is running on {self.root}; wait for its end")
+        with filelock.locked(self.root / "lock", busy=busy):
             yield
-        finally:
-            os.close(handle)
 
     def attempt(self, name: str) -> Path:
         """An empty private directory; what an earlier attempt left is removed."""

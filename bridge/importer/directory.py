@@ -7,7 +7,6 @@ it.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -20,7 +19,7 @@ from typing import Any, Final
 
 from bridge.carrier.directory import carrier_name
 from veen.errors import VeenError
-from veen.system import durable
+from veen.system import durable, filelock
 
 REASON: Final = "reason.json"
 KEPT: Final = "kept"
@@ -160,18 +159,11 @@ class ImportDirectory:
     def locked(self) -> Iterator[None]:
         """Hold the importer's lock, which is released when the process ends."""
         self.create()
-        handle = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(handle)
-            raise ImporterBusy(
-                f"{self.root} is in use by another import; wait for it to end, then run this again"
-            ) from None
-        try:
+        busy = ImporterBusy(
+            f"{self.root} is in use by another import; wait for it to end, then run this again"
+        )
+        with filelock.locked(self.root / "lock", busy=busy):
             yield
-        finally:
-            os.close(handle)
 
     def move(self, source: str, target: str) -> None:
         """Move a directory inside the import directory, or complete an interrupted move.

@@ -8,7 +8,6 @@ on a file system that several hosts can mount may a process of another host stil
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
@@ -23,7 +22,8 @@ from typing import Any, Final
 
 from veen.errors import VeenError
 from veen.log import layout
-from veen.system import durable
+from veen.system import durable, filelock
+from veen.system.filelock import HolderLock, LockHeld
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _MOUNTS: Final = Path("/proc/self/mountinfo")
@@ -66,8 +66,8 @@ class Holder:
             return "its lock does not say by which process"
         return f"process {holder.pid} on host {holder.host}"
 
-    def encode(self) -> bytes:
-        return json.dumps(asdict(self)).encode()
+    def encode(self) -> str:
+        return json.dumps(asdict(self))
 
     def is_provably_gone(self, directory: Path) -> bool:
         """Whether the process has ended, for a caller that has the lock.
@@ -211,31 +211,26 @@ class DataDirLock:
 
     def __init__(self, datadir: DataDir) -> None:
         self._path = datadir.root / "lock"
-        self._fd = durable.open_file(self._path, os.O_RDWR | os.O_CREAT)
-        holder = self._path.read_text(errors="replace")
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._fd)
+            self._lock = HolderLock(durable.open_file(self._path, os.O_RDWR | os.O_CREAT))
+        except LockHeld as error:
             raise Locked(
-                f"{datadir.root} is held by another hub or command ({Holder.describe(holder)}): "
-                "stop that hub first, with veen hub stop --data-dir "
-                f"{shlex.quote(str(datadir.root))}"
+                f"{datadir.root} is held by another hub or command "
+                f"({Holder.describe(error.holder)}): stop that hub first, with "
+                f"veen hub stop --data-dir {shlex.quote(str(datadir.root))}"
             ) from None
-        self._verify_last_holder(datadir, holder)
-        os.ftruncate(self._fd, 0)
-        durable.write_at(self._fd, Holder.ourselves().encode(), 0)
+        self._verify_last_holder(datadir)
+        self._lock.write_holder(Holder.ourselves().encode())
 
     def release(self) -> None:
-        os.ftruncate(self._fd, 0)
-        os.close(self._fd)
+        self._lock.release()
 
-    def _verify_last_holder(self, datadir: DataDir, text: str) -> None:
+    def _verify_last_holder(self, datadir: DataDir) -> None:
         """Raise Locked if a process of another host may still hold the lock."""
-        holder = Holder.decode(text)
+        holder = Holder.decode(self._lock.last_holder)
         if holder is None or holder.is_provably_gone(datadir.root.resolve()):
             return
-        os.close(self._fd)
+        self._lock.abandon()
         raise Locked(
             f"{datadir.root} was last held by process {holder.pid} of host {holder.host!r}, which "
             "did not stop cleanly, and lies on a file system that several hosts can share. If no "
@@ -245,14 +240,4 @@ class DataDirLock:
 
 def is_held(datadir: DataDir) -> bool:
     """Whether a hub of this host runs on a directory."""
-    try:
-        handle = os.open(datadir.root / "lock", os.O_RDWR)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(handle)
-    return False
+    return filelock.is_locked(datadir.root / "lock")

@@ -7,7 +7,6 @@ to the last and reports where it breaks.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
@@ -20,7 +19,7 @@ from typing import BinaryIO, Final
 from recorder.anchor.anchors import AnchorProof, AnchorUnavailable
 from veen.digest import ht, u64be
 from veen.errors import Malformed, Untrusted
-from veen.system import durable
+from veen.system import durable, filelock
 from veen.wire import canonical_json
 from veen.wire.objects import WireMap
 from veen.wire.schema import Bytes32, Version
@@ -173,7 +172,7 @@ def check(path: Path, index: int | None = None) -> Chain:
     Raises Untrusted with the line at which the chain breaks.
     """
     with _open_to_read(path) as file:
-        fcntl.flock(file, fcntl.LOCK_SH)
+        filelock.acquire(file.fileno(), shared=True)
         chain = chain_of(path, file, index)
         mark = read_mark(path)
     if mark is None:
@@ -281,17 +280,10 @@ class AnchorLedger:
     def _opened(self) -> Iterator[int]:
         try:
             durable.make_directory(self._path.parent)
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-            fd = os.open(self._path, flags, durable.FILE_MODE)
+            with filelock.locked(self._path) as fd:
+                yield fd
         except OSError as error:
             raise AnchorUnavailable(f"ledger {self._path}: {error.strerror}") from error
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            yield fd
-        except OSError as error:
-            raise AnchorUnavailable(f"ledger {self._path}: {error.strerror}") from error
-        finally:
-            os.close(fd)
 
     def _settled(self, fd: int, ts: int) -> tuple[LedgerMark, AnchorLedgerEntry]:
         """Return the mark and the last entry, after recovery from an interrupted write."""

@@ -7,7 +7,6 @@ by time and by volume when the next checkpoint or anchor is due.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ from veen.hub_identity import HubIdentity, new_identity
 from veen.log import layout
 from veen.objects.port import ObjectStore
 from veen.recorder_checkpoint import RecorderCheckpoint
-from veen.system import durable
+from veen.system import durable, filelock
 from veen.wire import cbor
 
 _NAME: Final = re.compile(r"([0-9]{20})-([0-9a-f]{64})")
@@ -111,12 +110,8 @@ class CheckpointDirectory:
     def held(self) -> Iterator[None]:
         """Hold the exclusive lock of the directory."""
         self.make()
-        handle = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        with filelock.locked(self.root / "lock"):
             yield
-        finally:
-            os.close(handle)
 
 
 def files(folder: Path) -> list[str]:

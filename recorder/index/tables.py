@@ -13,8 +13,6 @@ imports.cbor the import streams that are indexed, if any
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -24,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from veen.errors import VeenError
-from veen.system import durable
+from veen.system import durable, filelock
 from veen.system.durable import NoSpace
 
 _CURRENT: Final = "current"
@@ -137,15 +135,9 @@ class IndexHome:
     def locked(self) -> Iterator[None]:
         """Hold the write lock; readers need none."""
         durable.make_directory(self.root)
-        handle = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, durable.FILE_MODE)
-        try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise IndexBusy(f"another process writes {self.root}: stop it first") from error
+        busy = IndexBusy(f"another process writes {self.root}: stop it first")
+        with filelock.locked(self.root / "lock", busy=busy):
             yield
-        finally:
-            os.close(handle)
 
 
 class BadIndex(VeenError):

@@ -19,8 +19,8 @@ from veen.keystore.directory import (
     IdentityExists,
     Locked,
     NoIdentity,
-    lock_within,
 )
+from veen.system.filelock import LockWait
 
 NOW = 1_700_000_000
 PASSPHRASE = b"correct horse battery staple"
@@ -152,6 +152,6 @@ def test_h34_a_command_waits_for_the_one_before_it(create: Create) -> None:
         first.pop().release()
 
     first.append(ClientDirLock(client))
-    lock_within(client, 5, release).release()
+    ClientDirLock(client, LockWait(5, release)).release()
     with ClientDirLock(client), pytest.raises(Locked):
-        lock_within(client, 0.3, lambda _: None)
+        ClientDirLock(client, LockWait(0.3, lambda _: None))

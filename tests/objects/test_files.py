@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from veen.objects.files import FileObjects, StoreLayout, locked
+from veen.objects.files import FileObjects, StoreLayout
 from veen.objects.port import ObjectDamaged, ObjectMissing, StoreError, StoreRefused
+from veen.system.filelock import locked
 
 SCRIPT = Path(__file__).with_name("disk_faults.py")
 
@@ -72,7 +73,7 @@ def test_does_not_follow_a_link_out_of_the_store(layout: StoreLayout, objects: F
 def test_drops_leftovers_only_when_nobody_writes(layout: StoreLayout) -> None:
     left = layout.staging / "put-left"
     left.write_bytes(b"half of an object")
-    with locked(layout.staging_lock, fcntl.LOCK_SH):
+    with locked(layout.staging_lock, shared=True):
         StoreLayout(layout.root).prepare()
         assert left.exists()
     StoreLayout(layout.root).prepare()

@@ -44,11 +44,12 @@ from veen.client.transport import (
     resolve_address,
 )
 from veen.errors import Rejected, VeenError, WrongSize
-from veen.keystore.directory import ClientDir, lock_within
+from veen.keystore.directory import ClientDir, ClientDirLock
 from veen.label import DEFAULT_PROFILE, Profile
 from veen.msg import Msg
 from veen.payload import Opened, open_with_any
 from veen.system.environment import Progress, Runtime, no_progress
+from veen.system.filelock import LockWait
 from veen.system.process_pool import pool
 
 _ALL: Final = (1 << 63) - 1
@@ -113,7 +114,8 @@ class Client:
         )
         address, client_dir = resolve_address(hub), ClientDir(directory)
         with ExitStack() as closing:
-            closing.enter_context(lock_within(client_dir, lock_wait_sec, runtime.sleep))
+            wait = LockWait(lock_wait_sec, runtime.sleep)
+            closing.enter_context(ClientDirLock(client_dir, wait))
             identity = client_dir.open(passphrase).opening_also(reader_keys)
             transport = Transport(
                 address.url,

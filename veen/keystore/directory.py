@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shlex
 import socket
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -31,10 +29,10 @@ from veen.keystore.sealed import (
     verify_private_file,
 )
 from veen.system import durable
+from veen.system.filelock import HolderLock, LockHeld, LockWait
 
 _PROGRAM_WORDS: Final = 3
 _PROGRAM_LENGTH: Final = 120
-_LOCK_LOOK_SEC: Final = 0.1
 
 
 class NoIdentity(VeenError):
@@ -223,56 +221,32 @@ def _program() -> str:
 
 
 class ClientDirLock:
-    """The exclusive lock on a client directory, released when the process ends."""
+    """The exclusive lock on a client directory, released when the process ends.
 
-    def __init__(self, directory: ClientDir) -> None:
+    Raises Locked if another process holds it for longer than ``wait``.
+    """
+
+    def __init__(self, directory: ClientDir, wait: LockWait | None = None) -> None:
         try:
-            self._fd = open_unlinked(directory.lock, os.O_RDWR | os.O_CREAT)
+            handle = open_unlinked(directory.lock, os.O_RDWR | os.O_CREAT)
         except FileNotFoundError:
             raise directory.no_identity() from None
         try:
-            self._take(directory)
-        except BaseException:
-            os.close(self._fd)
-            raise
+            self._lock = HolderLock(handle, wait)
+        except LockHeld as error:
+            raise Locked(
+                f"{directory.root} is in use by {error.holder or 'another process'}: one process "
+                "at a time acts as an identity. A service keeps its identity as long as it runs: "
+                "act as another one (--client DIR). A command releases it at its end: run this "
+                "again then"
+            ) from None
+        self._lock.write_holder(f"process {os.getpid()} on {socket.gethostname()} ({_program()})")
 
     def release(self) -> None:
-        try:
-            os.ftruncate(self._fd, 0)
-        finally:
-            os.close(self._fd)
-
-    def _take(self, directory: ClientDir) -> None:
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(self._fd, 512, 0).decode(errors="replace") or "another process"
-            raise Locked(
-                f"{directory.root} is in use by {holder}: one process at a time acts as an "
-                "identity. A service keeps its identity as long as it runs: act as another one "
-                "(--client DIR). A command releases it at its end: run this again then"
-            ) from None
-        os.ftruncate(self._fd, 0)
-        holder = f"process {os.getpid()} on {socket.gethostname()} ({_program()})"
-        durable.write_at(self._fd, holder.encode(), 0)
+        self._lock.release()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.release()
-
-
-def lock_within(
-    directory: ClientDir, seconds: float, sleep: Callable[[float], None]
-) -> ClientDirLock:
-    """Take the lock, waiting up to ``seconds`` for it; then raise Locked."""
-    waited = 0.0
-    while True:
-        try:
-            return ClientDirLock(directory)
-        except Locked:
-            if waited >= seconds:
-                raise
-            sleep(_LOCK_LOOK_SEC)
-            waited += _LOCK_LOOK_SEC

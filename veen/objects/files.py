@@ -8,13 +8,12 @@ that ``a`` and ``a/b`` can both exist. ``heads/`` holds the heads, swapped under
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from io import BufferedRandom
 from pathlib import Path
 from typing import BinaryIO, Final, cast
@@ -38,7 +37,8 @@ from veen.objects.port import (
     is_same_body,
     verify_digest,
 )
-from veen.system.durable import DIR_MODE, FILE_MODE, sync, sync_directory
+from veen.system.durable import DIR_MODE, sync, sync_directory
+from veen.system.filelock import LockHeld, locked, locked_existing
 
 OBJECT_MODE: Final = 0o400
 _PERMANENT: Final = {
@@ -57,29 +57,16 @@ def make_object_directory(directory: Path, root: Path) -> None:
 
 
 @contextmanager
-def locked(path: Path, kind: int) -> Iterator[None]:
-    """Lock ``path`` with flock, shared or exclusive, against threads and processes."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
-    try:
-        fcntl.flock(handle, kind)
-        yield
-    finally:
-        os.close(handle)
-
-
-@contextmanager
 def locked_to_read(path: Path) -> Iterator[bool]:
     """Lock ``path`` shared, without the right to write; False if no writer has created it."""
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        yield False
-        return
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH)
-        yield True
-    finally:
-        os.close(handle)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked_existing(path, shared=True))
+        except FileNotFoundError:
+            is_locked = False
+        else:
+            is_locked = True
+        yield is_locked
 
 
 @contextmanager
@@ -154,7 +141,7 @@ class StoreLayout:
     def staged(self, body: ObjectBody) -> Iterator[Path]:
         """A synced file with these bytes, protected from the sweep."""
         with (
-            locked(self.staging_lock, fcntl.LOCK_SH),
+            locked(self.staging_lock, shared=True),
             staged(self.staging, body) as file,
         ):
             yield file
@@ -162,10 +149,10 @@ class StoreLayout:
     def _sweep(self) -> None:
         """Remove stale files, if no writer holds the shared lock."""
         try:
-            with locked(self.staging_lock, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            with locked(self.staging_lock, busy=LockHeld()):
                 for left in self.staging.iterdir():
                     left.unlink()
-        except BlockingIOError:
+        except LockHeld:
             return
 
     def _probe_links(self, file: Path) -> None:
@@ -328,8 +315,8 @@ class FileHeads:
         path = self._path(old.name)
         with (
             disk_errors_translated(old.name),
-            locked(self._layout.heads_lock, fcntl.LOCK_EX),
-            locked(self._layout.staging_lock, fcntl.LOCK_SH),
+            locked(self._layout.heads_lock),
+            locked(self._layout.staging_lock, shared=True),
         ):
             if _read(path, old.name) != old:
                 raise HeadMoved(f"head {old.name} has moved")

@@ -20,6 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from veen.system import filelock
+
 STANDARD_OUTPUT: Final = 1
 STANDARD_ERROR: Final = 2
 DEFAULT_MAX_BYTES: Final = 16 << 20
@@ -169,9 +171,5 @@ def _is_at(path: Path, opened: os.stat_result) -> bool:
 @contextmanager
 def rotating_in(directory: Path) -> Iterator[None]:
     """Hold the rotation lock of a directory, which needs no lock file."""
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    with filelock.locked_existing(directory):
         yield
-    finally:
-        os.close(handle)
