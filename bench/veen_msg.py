@@ -10,7 +10,6 @@ import sample
 from measure import Measurement, compare
 
 from veen.crypto import signature_is_valid
-from veen.digest import ht
 from veen.msg import Msg
 
 MICROSECONDS = 1e6
@@ -48,5 +47,5 @@ def _check(raw: bytes) -> bytes:
 
 def _bare_verification(raw: bytes) -> partial[bool]:
     msg = Msg.decode(raw)
-    digest = ht("veen/sig", msg.unsigned())
+    digest = msg._signing_digest()
     return partial(signature_is_valid, msg.client_id, msg.sig, digest)

@@ -40,9 +40,6 @@ class Msg(SignedArray):
             self.label, self.profile_id, self.ct_hash, self.client_id, self.client_seq
         )
 
-    def _signing_digest(self) -> bytes:
-        return ht("veen/sig", self.unsigned())
-
 
 class Issued(NamedTuple):
     """The bytes of a signed message, and its leaf."""

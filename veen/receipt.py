@@ -35,9 +35,6 @@ class Receipt(SignedArray):
             return (self.leaf_hash, self.mmr_root) != (other.leaf_hash, other.mmr_root)
         return self.leaf_hash == other.leaf_hash
 
-    def _signing_digest(self) -> bytes:
-        return ht("veen/sig", self.unsigned())
-
 
 def issue(
     key: SigningKey, *, label: bytes, stream_seq: int, leaf: bytes, root: bytes, hub_ts: int

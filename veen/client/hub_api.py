@@ -26,11 +26,11 @@ class HubApi:
         return self.transport.post("/v1/submit", request, api.SubmitResponse).receipt
 
     def submit_batch(self, msgs: Sequence[bytes]) -> list[Result]:
-        request = api.BatchRequest(msgs=tuple(msgs))
-        answer = self.transport.post("/v1/submit_batch", request, api.BatchResponse)
+        request = api.encode_messages(msgs)
+        answer = self.transport.ask("POST", "/v1/submit_batch", request, api.BatchResponse)
         if len(answer.results) != len(msgs):
             raise Malformed(f"{len(answer.results)} results for {len(msgs)} messages")
-        return [_result(result) for result in answer.results]
+        return [result.receipt or _refusal(result) for result in answer.results]
 
     def stream(self, request: api.StreamRequest) -> api.StreamResponse:
         return self.transport.post("/v1/stream", request, api.StreamResponse)
@@ -108,9 +108,7 @@ class HubApi:
         ).evidence_id
 
 
-def _result(value: api.BatchResult) -> Result:
-    if value.receipt is not None:
-        return value.receipt
-    if value.error is None:
+def _refusal(result: api.BatchResult) -> Rejected | HubRefused:
+    if result.error is None:
         raise Malformed("a batch result is a receipt or an error")
-    return refusal(value.error)
+    return refusal(result.error)

@@ -201,10 +201,6 @@ class HttpAnswer:
     retry_after: int | None
     body: bytes = field(repr=False)
 
-    @property
-    def is_ok(self) -> bool:
-        return self.status == httpx.codes.OK
-
     def error(self) -> Rejected | HubRefused:
         return refusal(ErrorEnvelope.decode(self.body))
 
@@ -241,40 +237,32 @@ class Transport:
         self._http.close()
 
     def post(self, path: str, message: WireObject, response_type: type[ResponseT]) -> ResponseT:
-        return self._ask("POST", path, message.encode(), response_type)
+        return self.ask("POST", path, message.encode(), response_type)
 
     def get(self, path: str, response_type: type[ResponseT]) -> ResponseT:
-        return self._ask("GET", path, b"", response_type)
+        return self.ask("GET", path, b"", response_type)
 
     def pause(self, attempt: int, retry_after: int | None) -> None:
         wait = self.retry_policy.pause(attempt, retry_after, self._runtime.fraction())
         self._runtime.sleep(wait)
 
-    def _ask(
-        self, method: str, path: str, body: bytes, response_type: type[ResponseT]
-    ) -> ResponseT:
+    def ask(self, method: str, path: str, body: bytes, response_type: type[ResponseT]) -> ResponseT:
         """Send a request, with retries after an invalid or missing response."""
-        for attempt in range(self.retry_policy.attempts - 1):
+        attempt = 0
+        while True:
+            is_last, retry_after = attempt + 1 >= self.retry_policy.attempts, None
             try:
-                return self._once(method, path, body, response_type)
+                answer = self._send(method, path, body)
+                if answer.status == httpx.codes.OK:
+                    return response_type.decode(answer.body)
+                if is_last or answer.status not in _TRY_AGAIN:
+                    raise self._error(answer)
+                retry_after = answer.retry_after
             except (Unreachable, Malformed):
-                self.pause(attempt, None)
-            except _Busy as busy:
-                self.pause(attempt, busy.answer.retry_after)
-        try:
-            return self._once(method, path, body, response_type)
-        except _Busy as busy:
-            raise self._error(busy.answer) from None
-
-    def _once(
-        self, method: str, path: str, body: bytes, response_type: type[ResponseT]
-    ) -> ResponseT:
-        answer = self._send(method, path, body)
-        if answer.is_ok:
-            return response_type.decode(answer.body)
-        if answer.status in _TRY_AGAIN:
-            raise _Busy(answer)
-        raise self._error(answer)
+                if is_last:
+                    raise
+            self.pause(attempt, retry_after)
+            attempt += 1
 
     def _error(self, answer: HttpAnswer) -> Rejected | HubRefused | Unreachable:
         try:
@@ -289,17 +277,13 @@ class Transport:
             headers["Content-Type"] = CBOR
         try:
             with self._http.stream(method, url, content=body, headers=headers) as reply:
-                return HttpAnswer(reply.status_code, _retry_after(reply), _bounded(reply))
+                status = reply.status_code
+                retry_after = _retry_after(reply) if status in _TRY_AGAIN else None
+                return HttpAnswer(status, retry_after, _bounded(reply))
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Unreachable(
                 f"{self.url} does not answer: {str(error) or type(error).__name__}"
             ) from error
-
-
-class _Busy(Exception):
-    def __init__(self, answer: HttpAnswer) -> None:
-        super().__init__(answer.status)
-        self.answer = answer
 
 
 def _bounded(reply: httpx.Response) -> bytes:

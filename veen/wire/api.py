@@ -154,7 +154,12 @@ def encode_receipts(receipts: Sequence[bytes], server_version: str) -> bytes:
     """The bytes of a BatchResponse around the bytes of receipts."""
     head = b"\xa3\x01\x01\x02" + cbor.array_head(len(receipts))
     results = b"".join(b"\xa1\x01" + receipt for receipt in receipts)
-    return head + results + b"\x03" + cbor.encode(server_version)
+    return head + results + b"\x03" + cbor.dump(server_version)
+
+
+def encode_messages(messages: Sequence[bytes]) -> bytes:
+    """The bytes of a BatchRequest around the bytes of messages."""
+    return b"\xa2\x01\x01\x02" + cbor.array_head(len(messages)) + b"".join(messages)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

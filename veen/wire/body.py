@@ -9,15 +9,14 @@ in two's complement, big-endian and as short as possible.
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any, NamedTuple, Self, get_type_hints
+from typing import Any, Final, NamedTuple, Self, get_type_hints
 
 from veen.errors import Malformed
 from veen.system.process_pool import Portable
 from veen.wire import cbor
-from veen.wire.schema import Optional, Same, SchemaKind, Unchecked, kind_of
+from veen.wire.schema import Optional, PerClass, Same, SchemaKind, Unchecked, kind_of
 
 _NULL = b"\xf6"
-_LAYOUTS: dict[type[EventBody], tuple[BodyField, ...]] = {}
 
 
 class AnyItem(bytes):
@@ -45,7 +44,7 @@ class EventBody(Portable):
     def decode(cls, raw: bytes) -> Self:
         count, at = cbor.mapping(raw, 0)
         values: dict[str, Any] = {}
-        for field in _layout(cls):
+        for field in _LAYOUTS[cls]:
             if raw.startswith(field.key, at):
                 values[field.name], at = field.read(raw, at + len(field.key))
             elif not field.optional:
@@ -58,13 +57,17 @@ class EventBody(Portable):
         return body
 
     def encode(self) -> bytes:
-        self.check()
-        pairs = ((field, getattr(self, field.name)) for field in _layout(type(self)))
-        return cbor.dump({f.name: f.kind.plain(value) for f, value in pairs if value is not None})
+        values = {
+            field.name: field.kind.plain(value)
+            for field in _LAYOUTS[type(self)]
+            if (value := getattr(self, field.name)) is not None
+        }
+        self.rule()
+        return cbor.dump(values)
 
     def check(self) -> None:
-        for field in _layout(type(self)):
-            if field.is_checked and (value := getattr(self, field.name)) is not None:
+        for field in _LAYOUTS[type(self)]:
+            if field.kind.is_checked and (value := getattr(self, field.name)) is not None:
                 field.kind.check(value)
         self.rule()
 
@@ -77,8 +80,6 @@ class BodyField(NamedTuple):
     key: bytes
     kind: SchemaKind
     optional: bool
-    is_checked: bool
-    """Whether a decoded value has to be checked."""
 
     def read(self, raw: bytes, at: int) -> tuple[Any, int]:
         if self.optional and raw.startswith(_NULL, at):
@@ -103,13 +104,6 @@ class _Framed(Unchecked):
         return AnyItem.fromhex(value)
 
 
-def _layout(cls: type[EventBody]) -> tuple[BodyField, ...]:
-    try:
-        return _LAYOUTS[cls]
-    except KeyError:
-        return _LAYOUTS.setdefault(cls, _build_layout(cls))
-
-
 def _build_layout(cls: Any) -> tuple[BodyField, ...]:
     hints = get_type_hints(cls, include_extras=True)
     layout = (_field(field.name, hints[field.name]) for field in fields(cls))
@@ -121,7 +115,7 @@ def _field(name: str, annotation: Any) -> BodyField:
     kind, optional = (
         (annotated.kind, True) if isinstance(annotated, Optional) else (annotated, False)
     )
-    return BodyField(name, cbor.dump(name), kind, optional, not isinstance(kind, Unchecked))
+    return BodyField(name, cbor.dump(name), kind, optional)
 
 
 class Integer(int):
@@ -152,3 +146,6 @@ class _IntegerKind(Same, Unchecked):
         if type(value) is not int:
             raise Malformed(f"{value!r} is not an integer")
         return Integer(value)
+
+
+_LAYOUTS: Final = PerClass(_build_layout)

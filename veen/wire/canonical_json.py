@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-from itertools import filterfalse
 from typing import Any, Final, Never
 
 import cbor2
@@ -124,10 +123,7 @@ def cbor_to_json(raw: bytes) -> Any:
 
 def _verify(value: Any, depth: int) -> None:
     if isinstance(value, dict | list):
-        if depth == 0:
-            raise Malformed(f"nested more than {cbor.MAX_DEPTH} deep")
-        for element in filterfalse(_is_ascii, _elements(value)):
-            _verify(element, depth - 1)
+        _verify_elements(value, depth)
     elif isinstance(value, str):
         cbor.verify_no_surrogates(value)
     elif isinstance(value, float):
@@ -140,18 +136,19 @@ def _verify(value: Any, depth: int) -> None:
         raise Malformed(f"a {type(value).__name__} is nothing that JSON has")
 
 
-def _is_ascii(value: Any) -> bool:
-    """Whether a value is an ASCII text, the common case, which needs no check."""
-    return type(value) is str and value.isascii()
-
-
-def _elements(value: dict[Any, Any] | list[Any]) -> list[Any]:
-    if isinstance(value, list):
-        return value
-    for key in value:
-        if not isinstance(key, str):
-            raise Malformed(f"the key {key!r} of a JSON object is no text")
-    return [*value, *value.values()]
+def _verify_elements(value: dict[Any, Any] | list[Any], depth: int) -> None:
+    if depth == 0:
+        raise Malformed(f"nested more than {cbor.MAX_DEPTH} deep")
+    elements = value
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                raise Malformed(f"the key {key!r} of a JSON object is no text")
+        elements = [*value, *value.values()]
+    for element in elements:
+        # An ASCII text, the common case, needs no check.
+        if type(element) is not str or not element.isascii():
+            _verify(element, depth - 1)
 
 
 def _skip(raw: bytes, at: int, depth: int) -> int:

@@ -51,7 +51,10 @@ def encode(value: Any) -> bytes:
 
 def dump(value: Any) -> bytes:
     """Like ``encode``, for a value whose types and order a schema has checked; allows Verbatim."""
-    return cbor2.dumps(value, default=_write_verbatim)
+    try:
+        return cbor2.dumps(value, default=_write_verbatim)
+    except UnicodeEncodeError as error:
+        raise Malformed(f"text with a lone surrogate at character {error.start}") from None
 
 
 def decode(raw: bytes, max_depth: int = MAX_DEPTH) -> Any:
@@ -95,6 +98,8 @@ def head(raw: bytes, at: int) -> tuple[int, int, int]:
 
 
 def uint(raw: bytes, at: int) -> tuple[int, int]:
+    if at < len(raw) and raw[at] < 24:
+        return raw[at], at + 1
     major, value, end = head(raw, at)
     if major != UINT:
         raise _unexpected(major, UINT, at)
@@ -188,7 +193,10 @@ def _skip_head(raw: bytes, at: int) -> tuple[int, int]:
 
 def array_head(count: int) -> bytes:
     """The head of an array, for elements that are already encoded."""
-    return dump([0] * count)[:-count] if count else dump([])
+    if count < 24:
+        return bytes([ARRAY << 5 | count])
+    width = next(width for width in _WIDTH if count < 1 << 8 * _WIDTH[width])
+    return bytes([ARRAY << 5 | width]) + count.to_bytes(_WIDTH[width], "big")
 
 
 def _list(raw: bytes, at: int, depth: int) -> tuple[list[Any], int]:

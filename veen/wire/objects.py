@@ -14,22 +14,24 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from itertools import zip_longest
 from typing import Any, Final, NamedTuple, Self, get_type_hints
 
+from veen.digest import ht
 from veen.errors import Malformed
 from veen.system.process_pool import Portable
 from veen.wire import cbor
 from veen.wire.schema import (
     VERSION,
     Bytes,
+    Checked,
     FixedBytes,
     Optional,
+    PerClass,
     SchemaKind,
     Uint,
-    Unchecked,
     VersionNumber,
     kind_of,
 )
@@ -43,8 +45,6 @@ _UINT: Final = (
 _SIG_HEAD: Final = b"\x58\x40"
 _SIG_SIZE: Final = 66  # a bstr64 with its head
 _NULL = b"\xf6"
-_LAYOUTS: dict[type[WireObject], WireLayout] = {}
-_SHAPES: dict[type[SignedArray], WireShape] = {}
 
 
 class ShapePart(NamedTuple):
@@ -108,6 +108,7 @@ def _pattern(part: ShapePart) -> bytes:
 class WireField(NamedTuple):
     name: str
     key: int
+    encoded_key: bytes
     kind: SchemaKind
     read: Callable[[bytes, int], tuple[Any, int]]
     put: Callable[[WireObject, Any], None]
@@ -133,7 +134,8 @@ class WireObject(Portable):
     @classmethod
     def decode(cls, raw: bytes) -> Self:
         object_, end = cls.read(raw, 0)
-        cbor.finish(raw, end)
+        if end != len(raw):
+            cbor.finish(raw, end)
         object_.check()
         object.__setattr__(object_, "_encoded", raw)
         return object_
@@ -149,7 +151,7 @@ class WireObject(Portable):
         """Raise Malformed if the fields, each valid by itself, contradict each other."""
 
     def check(self) -> None:
-        for name, check in _layout(type(self)).checks:
+        for name, check in _LAYOUTS[type(self)].checks:
             value = getattr(self, name)
             if value is not None:
                 check(value)
@@ -190,12 +192,12 @@ class WireArray(WireObject):
 
     @classmethod
     def read(cls, raw: bytes, at: int) -> tuple[Self, int]:
-        layout = _layout(cls)
+        layout = _LAYOUTS[cls]
         count, at = cbor.array(raw, at)
         if not layout.shortest <= count <= len(layout.fields):
             raise Malformed(f"{cls.__name__} of {count} elements")
         object_ = cls.__new__(cls)
-        for _, key, _, read, put, optional, fixed in layout.fields:
+        for _, key, _, _, read, put, optional, fixed in layout.fields:
             if fixed is not None and raw.startswith(fixed[0], at):
                 # A truncated field ends beyond the input, which ``finish`` refuses.
                 put(object_, raw[at + fixed[1] : at + fixed[2]])
@@ -211,14 +213,14 @@ class WireArray(WireObject):
         return object_, at
 
     def plain(self) -> list[Any]:
-        layout = _layout(type(self))
+        layout = _LAYOUTS[type(self)]
         values = [_plain(field, getattr(self, field.name)) for field in layout.fields]
         self.rule()
         return _cut_absent(values, layout)
 
     @classmethod
     def read_json(cls, value: Any) -> Self:
-        layout = _layout(cls)
+        layout = _LAYOUTS[cls]
         if type(value) is not list or not layout.shortest <= len(value) <= len(layout.fields):
             raise Malformed(f"{cls.__name__} in JSON is an array of its elements")
         object_ = cls.__new__(cls)
@@ -230,7 +232,7 @@ class WireArray(WireObject):
         return object_
 
     def to_json(self) -> list[Any]:
-        layout = _layout(type(self))
+        layout = _LAYOUTS[type(self)]
         values = [_json(field, getattr(self, field.name)) for field in layout.fields]
         return _cut_absent(values, layout)
 
@@ -243,16 +245,16 @@ class SignedArray(WireArray):
     @classmethod
     def decode(cls, raw: bytes) -> Self:
         object_ = cls.__new__(cls)
-        if not _shape(cls).fill(object_, raw):
+        if not _SHAPES[cls].fill(object_, raw):
             return super().decode(raw)
         object_.rule()
         object.__setattr__(object_, "_encoded", raw)
         return object_
 
-    def unsigned(self) -> bytes:
-        """The encoding without the signature."""
+    def _signing_digest(self) -> bytes:
+        """The digest that the signature covers: that of the array without it."""
         raw = self.encode()
-        return bytes([raw[0] - 1]) + raw[1:-_SIG_SIZE]
+        return ht("veen/sig", bytes([raw[0] - 1]), raw[1:-_SIG_SIZE])
 
 
 class WireMap(WireObject):
@@ -260,21 +262,24 @@ class WireMap(WireObject):
 
     @classmethod
     def read(cls, raw: bytes, at: int) -> tuple[Self, int]:
-        layout = _layout(cls)
         count, at = cbor.mapping(raw, at)
         object_ = cls.__new__(cls)
-        remaining = iter(layout.fields)
-        for _ in range(count):
+        for field in _LAYOUTS[cls].fields:
+            if count and raw.startswith(field.encoded_key, at):
+                value, at = field.read(raw, at + len(field.encoded_key))
+                field.put(object_, value)
+                count -= 1
+            elif field.optional:
+                field.put(object_, None)
+            else:
+                raise _lacks(cls, field)
+        if count:
             key, at = cbor.uint(raw, at)
-            field = _advance(cls, object_, remaining, key)
-            value, at = field.read(raw, at)
-            field.put(object_, value)
-        for field in remaining:
-            _leave_out(cls, object_, field)
+            raise Malformed(f"{cls.__name__} has key {key} unknown, doubled or out of order")
         return object_, at
 
     def plain(self) -> dict[int, Any]:
-        pairs = ((field, getattr(self, field.name)) for field in _layout(type(self)).fields)
+        pairs = ((field, getattr(self, field.name)) for field in _LAYOUTS[type(self)].fields)
         values = {
             field.key: _plain(field, value)
             for field, value in pairs
@@ -285,7 +290,7 @@ class WireMap(WireObject):
 
     @classmethod
     def read_json(cls, value: Any) -> Self:
-        layout = _layout(cls)
+        layout = _LAYOUTS[cls]
         if type(value) is not dict:
             raise Malformed(f"{cls.__name__} in JSON is an object")
         unknown = sorted(value.keys() - {field.name for field in layout.fields})
@@ -295,52 +300,34 @@ class WireMap(WireObject):
         for field in layout.fields:
             if field.name in value:
                 field.put(object_, field.kind.from_json(value[field.name]))
+            elif field.optional:
+                field.put(object_, None)
             else:
-                _leave_out(cls, object_, field)
+                raise _lacks(cls, field)
         return object_
 
     def to_json(self) -> dict[str, Any]:
-        pairs = ((field, getattr(self, field.name)) for field in _layout(type(self)).fields)
+        pairs = ((field, getattr(self, field.name)) for field in _LAYOUTS[type(self)].fields)
         return {field.name: _json(field, value) for field, value in pairs if value is not None}
 
 
-class _Nested:
+class _Nested(Checked):
     """A wire object inside another one."""
 
     def __init__(self, cls: type[WireObject]) -> None:
         self._cls = cls
-
-    def read(self, raw: bytes, at: int) -> tuple[WireObject, int]:
-        return self._cls.read(raw, at)
-
-    def check(self, value: WireObject) -> None:
-        value.check()
+        self.read, self.check = cls.read, cls.check
+        self.to_json, self.from_json = cls.to_json, cls.read_json
 
     def plain(self, value: WireObject) -> Any:
         if type(value) is not self._cls:
             raise Malformed(f"{type(value).__name__} where {self._cls.__name__} is due")
         return value.plain()
 
-    def to_json(self, value: WireObject) -> Any:
-        return value.to_json()
 
-    def from_json(self, value: Any) -> WireObject:
-        return self._cls.read_json(value)
-
-
-def _layout(cls: type[WireObject]) -> WireLayout:
-    try:
-        return _LAYOUTS[cls]
-    except KeyError:
-        return _LAYOUTS.setdefault(cls, _build_layout(cls))
-
-
-def _shape(cls: type[SignedArray]) -> WireShape:
-    try:
-        return _SHAPES[cls]
-    except KeyError:
-        parts = [ShapePart(field.kind, field.optional, field.put) for field in _layout(cls).fields]
-        return _SHAPES.setdefault(cls, shape_of(parts))
+def _build_shape(cls: Any) -> WireShape:
+    fields_ = _LAYOUTS[cls].fields
+    return shape_of([ShapePart(field.kind, field.optional, field.put) for field in fields_])
 
 
 def _build_layout(cls: Any) -> WireLayout:
@@ -357,7 +344,7 @@ def _build_layout(cls: Any) -> WireLayout:
 
 def _checks(wire_fields: tuple[WireField, ...]) -> tuple[tuple[str, Callable[[Any], None]], ...]:
     """Sizes in the order of the fields, then the version (spec 8.2)."""
-    checked = [field for field in wire_fields if not isinstance(field.kind, Unchecked)]
+    checked = [field for field in wire_fields if field.kind.is_checked]
     checked.sort(key=lambda field: isinstance(field.kind, VersionNumber))
     return tuple((field.name, field.kind.check) for field in checked)
 
@@ -369,22 +356,11 @@ def _field(cls: Any, name: str, key: int, annotation: Any) -> WireField:
     # The setter of the slot, which also works for a frozen class.
     put = cls.__dict__[name].__set__
     fixed = kind.span if isinstance(kind, FixedBytes) else None
-    return WireField(name, key, kind, kind.read, put, optional, fixed)
+    return WireField(name, key, cbor.dump(key), kind, kind.read, put, optional, fixed)
 
 
-def _advance(cls: type, object_: WireObject, remaining: Iterator[WireField], key: int) -> WireField:
-    """The field with ``key``, which must come next except for absent optional fields."""
-    for field in remaining:
-        if field.key == key:
-            return field
-        _leave_out(cls, object_, field)
-    raise Malformed(f"{cls.__name__} has key {key} unknown, doubled or out of order")
-
-
-def _leave_out(cls: type, object_: WireObject, field: WireField) -> None:
-    if not field.optional:
-        raise Malformed(f"{cls.__name__} lacks key {field.key} ({field.name})")
-    field.put(object_, None)
+def _lacks(cls: type, field: WireField) -> Malformed:
+    return Malformed(f"{cls.__name__} lacks key {field.key} ({field.name})")
 
 
 def _plain(field: WireField, value: Any) -> Any:
@@ -399,3 +375,7 @@ def _cut_absent(values: list[Any], layout: WireLayout) -> list[Any]:
     while len(values) > layout.shortest and values[-1] is None:
         values.pop()
     return values
+
+
+_LAYOUTS: Final = PerClass(_build_layout)
+_SHAPES: Final = PerClass(_build_shape)

@@ -8,6 +8,7 @@ lowercase hex (spec 10.3).
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Protocol, TypeVar, Union, get_args, get_origin
@@ -16,6 +17,7 @@ from veen.errors import Malformed, WrongSize, WrongVersion
 from veen.wire import cbor
 
 T = TypeVar("T")
+ValueT = TypeVar("ValueT")
 
 VERSION: Final = 1
 _NULL: Final = b"\xf6"
@@ -42,24 +44,46 @@ Detail = Annotated[dict[str, Any], Marker("detail")]
 
 
 class SchemaKind(Protocol):
-    def read(self, raw: bytes, at: int) -> tuple[Any, int]:
+    @property
+    def is_checked(self) -> bool:
+        """Whether a value of the right type can be invalid."""
+
+    def read(self, raw: bytes, at: int, /) -> tuple[Any, int]:
         """The value at ``at`` and its end, or Malformed for another type."""
 
-    def check(self, value: Any) -> None:
+    def check(self, value: Any, /) -> None:
         """Raise WrongSize or WrongVersion for a value of the right type."""
 
-    def plain(self, value: Any) -> Any:
+    def plain(self, value: Any, /) -> Any:
         """The value for ``cbor.dump``, or Malformed for another type."""
 
-    def to_json(self, value: Any) -> Any:
+    def to_json(self, value: Any, /) -> Any:
         """The JSON form of the value."""
 
-    def from_json(self, value: Any) -> Any:
+    def from_json(self, value: Any, /) -> Any:
         """The value of a JSON form; like ``read`` it checks the type alone."""
+
+
+class PerClass(dict[type, ValueT]):
+    """What is built once for each class, when it is first needed."""
+
+    def __init__(self, build: Callable[[Any], ValueT]) -> None:
+        self._build = build
+
+    def __missing__(self, cls: type) -> ValueT:
+        return self.setdefault(cls, self._build(cls))
+
+
+class Checked:
+    """A kind whose decoded values have to be checked."""
+
+    is_checked = True
 
 
 class Unchecked:
     """A kind of which every decoded value is valid."""
+
+    is_checked = False
 
     def check(self, value: Any) -> None:  # noqa: ARG002 - every value is right
         return
@@ -83,10 +107,7 @@ class Hex:
 
 
 class Uint(Same, Unchecked):
-    def read(self, raw: bytes, at: int) -> tuple[int, int]:
-        if at < len(raw) and raw[at] < 24:
-            return raw[at], at + 1
-        return cbor.uint(raw, at)
+    read = staticmethod(cbor.uint)
 
     def plain(self, value: int) -> int:
         if type(value) is not int or not 0 <= value <= cbor.UINT_MAX:
@@ -96,9 +117,8 @@ class Uint(Same, Unchecked):
     from_json = plain
 
 
-class VersionNumber(Same):
-    def read(self, raw: bytes, at: int) -> tuple[int, int]:
-        return cbor.uint(raw, at)
+class VersionNumber(Same, Checked):
+    read = staticmethod(cbor.uint)
 
     def check(self, value: int) -> None:
         if value != VERSION:
@@ -126,39 +146,42 @@ class Bool(Same, Unchecked):
 
 
 class Text(Same, Unchecked):
-    def read(self, raw: bytes, at: int) -> tuple[str, int]:
-        return cbor.tstr(raw, at)
+    read = staticmethod(cbor.tstr)
 
     def plain(self, value: str) -> str:
-        cbor.verify_no_surrogates(_of_type(value, str))
-        return value
+        if type(value) is not str:
+            raise _wrong_type(value, str)
+        return value  # ``cbor.dump`` refuses a lone surrogate
 
-    from_json = plain
+    def from_json(self, value: Any) -> str:
+        cbor.verify_no_surrogates(_of_type(value, str))
+        return str(value)
 
 
 class Bytes(Hex, Unchecked):
-    def read(self, raw: bytes, at: int) -> tuple[bytes, int]:
-        return cbor.bstr(raw, at)
+    read = staticmethod(cbor.bstr)
 
     def plain(self, value: bytes) -> bytes:
         return _of_type(value, bytes)
 
 
-class FixedBytes(Hex):
+class FixedBytes(Hex, Checked):
+    read = staticmethod(cbor.bstr)
+
     def __init__(self, size: int) -> None:
         self._size = size
         head = cbor.dump(bytes(size))[:-size]
         self.span = (head, len(head), len(head) + size)
-
-    def read(self, raw: bytes, at: int) -> tuple[bytes, int]:
-        return cbor.bstr(raw, at)
 
     def check(self, value: bytes) -> None:
         if len(value) != self._size:
             raise WrongSize(f"{len(value)} bytes where {self._size} are due")
 
     def plain(self, value: bytes) -> bytes:
-        self.check(_of_type(value, bytes))
+        if type(value) is not bytes:
+            raise _wrong_type(value, bytes)
+        if len(value) != self._size:
+            self.check(value)
         return value
 
 
@@ -208,12 +231,13 @@ class TextMap(Unchecked):
 class Array:
     def __init__(self, element: SchemaKind) -> None:
         self._element = element
+        self.is_checked = element.is_checked
 
     def read(self, raw: bytes, at: int) -> tuple[tuple[Any, ...], int]:
         count, at = cbor.array(raw, at)
-        values = []
+        values, read = [], self._element.read
         for _ in range(count):
-            value, at = self._element.read(raw, at)
+            value, at = read(raw, at)
             values.append(value)
         return tuple(values), at
 
@@ -276,8 +300,12 @@ def _present(annotation: Any) -> SchemaKind:
 
 def _of_type(value: Any, expected: type[T]) -> T:
     if type(value) is not expected:
-        raise Malformed(f"{type(value).__name__} where {expected.__name__} is due")
+        raise _wrong_type(value, expected)
     return value
+
+
+def _wrong_type(value: object, expected: type) -> Malformed:
+    return Malformed(f"{type(value).__name__} where {expected.__name__} is due")
 
 
 def _unhex(value: Any) -> bytes:

@@ -113,11 +113,11 @@ def text_stripped() -> None:
 
     read = Text.read
 
-    def stripping(self: Any, raw: bytes, at: int) -> Any:
-        text, end = read(self, raw, at)
+    def stripping(raw: bytes, at: int) -> Any:
+        text, end = read(raw, at)
         return text.strip(), end
 
-    Text.read = stripping
+    Text.read = staticmethod(stripping)
 
 
 MUTANTS: dict[str, Callable[[], None]] = {

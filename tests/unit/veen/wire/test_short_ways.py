@@ -51,7 +51,7 @@ def test_an_issued_receipt_is_the_signed_one(objects: Objects, data: st.DataObje
 
 
 @given(data=st.data(), server=st.text(max_size=40))
-def test_receipts_are_framed_as_their_envelopes_frame_them(
+def test_items_are_framed_as_their_envelopes_frame_them(
     objects: Objects, data: st.DataObject, server: str
 ) -> None:
     result = data.draw(st.lists(objects(Receipt), max_size=30))
@@ -59,6 +59,8 @@ def test_receipts_are_framed_as_their_envelopes_frame_them(
     results = tuple(api.BatchResult(receipt=item) for item in raw)
     due = api.BatchResponse(results=results, server_version=server).encode()
     assert api.encode_receipts(raw, server) == due
+    messages = api.BatchRequest(msgs=tuple(raw))
+    assert api.encode_messages(raw) == messages.encode()
     for item in result:
         answer = api.SubmitResponse(receipt=item, server_version=server)
         assert api.encode_receipt(item.encode(), server) == answer.encode()
