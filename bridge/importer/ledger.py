@@ -8,10 +8,9 @@ log of this zone.
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
@@ -20,13 +19,12 @@ from bridge.audit_log import Equivocation
 from bridge.carrier.format import CarrierLedger, CarrierLedgerEntry
 from bridge.importer.outcome import ImportState
 from veen.errors import VeenError
-from veen.system import durable
+from veen.system import sqlite
 
-VERSION: Final = 1
 ENTRY_BYTES: Final = 64
 """The size of an entry: the leaf hash of an event, and the root of the source stream at it."""
 
-SCHEMA: Final = """
+_TABLES: Final = """
 CREATE TABLE bundles (
   bundle_id BLOB PRIMARY KEY, state TEXT NOT NULL, source_hub_id BLOB NOT NULL,
   stream TEXT NOT NULL, target TEXT NOT NULL, from_seq INTEGER NOT NULL, to_seq INTEGER NOT NULL,
@@ -57,6 +55,8 @@ CREATE TABLE carriers (
 ) WITHOUT ROWID;
 CREATE TABLE told (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 """
+SCHEMA: Final = sqlite.Schema(_TABLES)
+REMEDY: Final = "make it again with veen bridge import --rebuild-ledger"
 _UNCOVERED: Final = "uncovered/"
 """The prefix of the name of a bundle that no checkpoint covers yet."""
 _FIELDS: Final = {"kept_out": "excluded", "told": "detail"}
@@ -223,42 +223,20 @@ class LedgerFile:
             return [dict(row) for row in self._db.execute(query, values).fetchall()]
 
     def _open(self) -> sqlite3.Connection:
-        os.close(os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, durable.FILE_MODE))
+        sqlite.create_private(self._path)
         with self._asked():
-            db = sqlite3.connect(self._path, isolation_level=None)
-            db.row_factory = sqlite3.Row
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = FULL")
-            (version,) = db.execute("PRAGMA user_version").fetchone()
-            if version == 0:
-                db.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT")
-                durable.sync_directory(self._path.parent)
-        if version not in (0, VERSION):
-            raise BadLedger(f"{self._path} is of version {version}, this is {VERSION}")
+            db = sqlite.connect(self._path, synchronous="FULL")
+            sqlite.migrate(db, self._path, SCHEMA)
+        db.row_factory = sqlite3.Row
         return db
 
-    @contextmanager
-    def _asked(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
-                raise durable.NoSpace(f"{self._path}: {error}") from error
-            raise BadLedger(
-                f"{self._path}: {error}; make it again with veen bridge import --rebuild-ledger"
-            ) from error
+    def _asked(self) -> AbstractContextManager[None]:
+        return sqlite.errors_translated(self._path, BadLedger, REMEDY)
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        with self._asked():
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
+        with self._asked(), sqlite.transaction(self._db):
+            yield
 
 
 class ImportLedger(LedgerFile):

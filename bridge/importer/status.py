@@ -15,9 +15,10 @@ from typing import Final
 
 from bridge.importer.commit import PLAN_NOTE
 from bridge.importer.directory import ImportDirectory
-from bridge.importer.ledger import VERSION, BadLedger, BundleRow, SeqSpan, SourceStream
+from bridge.importer.ledger import REMEDY, SCHEMA, BadLedger, BundleRow, SeqSpan, SourceStream
 from bridge.importer.outcome import ImportState
 from bridge.importer.run import LAST_PLAN
+from veen.system import sqlite
 
 EVERYTHING: Final = -1
 _OPEN: Final = (
@@ -67,13 +68,10 @@ def ledger_is_stale(ledger: Path, outbox: Path) -> bool:
 
 def _read_value(path: Path, query: str, name: str | bytes) -> bytes | None:
     """A value of a database, which is opened without creating files; None if there is none."""
-    log = path.with_name(f"{path.name}-wal")
-    mode = "mode=ro" if log.exists() else "immutable=1"
     if not path.exists():
         return None
-    address = f"{path.absolute().as_uri()}?{mode}"
     try:
-        with closing(sqlite3.connect(address, uri=True)) as db:
+        with closing(sqlite.connect_read_only(path, leave_no_files=True)) as db:
             row = db.execute(query, (name,)).fetchone()
     except sqlite3.Error:
         return None
@@ -204,26 +202,15 @@ def _names(folder: Path) -> int:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a database read-only without creating files: without a write-ahead log no process has
-    it open, and ``immutable`` keeps SQLite from creating a shared memory file."""
-    log = path.with_name(f"{path.name}-wal")
-    mode = "mode=ro" if log.exists() else "immutable=1"
-    try:
-        db = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, isolation_level=None)
-        try:
-            db.execute("BEGIN")
-            yield db
-        finally:
-            db.close()
-    except sqlite3.Error as error:
-        raise BadLedger(
-            f"{path}: {error}; make it again with veen bridge import --rebuild-ledger"
-        ) from error
+    """Open the ledger read-only without creating files, in one read transaction."""
+    with (
+        sqlite.errors_translated(path, BadLedger, REMEDY),
+        closing(sqlite.connect_read_only(path, leave_no_files=True)) as db,
+    ):
+        db.execute("BEGIN")
+        yield db
 
 
 def _is_begun(db: sqlite3.Connection, path: Path) -> bool:
     """Whether the ledger has its tables; if not, it is just being created."""
-    (version,) = db.execute("PRAGMA user_version").fetchone()
-    if version not in (0, VERSION):
-        raise BadLedger(f"{path} is of version {version}, this is {VERSION}")
-    return bool(version)
+    return bool(sqlite.verified_version(db, path, SCHEMA))

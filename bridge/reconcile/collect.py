@@ -5,9 +5,9 @@ A carrier states its ledger, whose entries are exports, and the checkpoints that
 
 from __future__ import annotations
 
-import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -49,6 +49,7 @@ from veen.client.log_head import is_missing
 from veen.client.transport import HubRefused
 from veen.errors import VeenError
 from veen.recorder_checkpoint import RecorderCheckpoint
+from veen.system import sqlite
 
 T = TypeVar("T")
 
@@ -138,17 +139,14 @@ def archived(state: Path) -> list[Path]:
 
 def ledger_facts(ledger: Path) -> Iterator[Fact]:
     """Facts about carriers from an importer's ledger.db, which is opened read-only."""
-    try:
-        db = sqlite3.connect(f"{ledger.absolute().as_uri()}?mode=ro", uri=True)
-        try:
-            entries = db.execute("SELECT bridge_id, entry FROM carriers").fetchall()
-            bundles = db.execute(
-                "SELECT source_hub_id, stream, from_seq, to_seq, bundle_id FROM bundles"
-            ).fetchall()
-        finally:
-            db.close()
-    except sqlite3.Error as error:
-        raise BadLedgerFile(f"{ledger}: {error}; see veen bridge status") from error
+    with (
+        sqlite.errors_translated(ledger, BadLedgerFile, "see veen bridge status"),
+        closing(sqlite.connect_read_only(ledger)) as db,
+    ):
+        entries = db.execute("SELECT bridge_id, entry FROM carriers").fetchall()
+        bundles = db.execute(
+            "SELECT source_hub_id, stream, from_seq, to_seq, bundle_id FROM bundles"
+        ).fetchall()
     for bridge_id, entry in entries:
         yield from of_entry(bytes(bridge_id), CarrierLedgerEntry.decode(entry))
     for hub_id, stream, first, last, bundle_id in bundles:

@@ -7,7 +7,6 @@ is that of a prefix of the log; at a seal it is synced, so recovery reads no sea
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,13 +18,17 @@ from hub.storage.datadir import DataDir
 from veen.captoken import TokenBucket
 from veen.invariants import NEW_CLIENT, ClientCursor
 from veen.log import layout
+from veen.system import sqlite
 from veen.system.durable import NoSpace
 
 SCHEMA_VERSION: Final = 1
-_CREATE_FAILED: Final = (
-    sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR_WRITE,
-    sqlite3.SQLITE_IOERR_SHMOPEN, sqlite3.SQLITE_IOERR_SHMSIZE,
-)  # fmt: skip
+_CACHE: Final = {"cache_size": -8192}
+# Sorts are of a chunk at most, and a temporary file could fail on a full disk.
+_WRITER: Final[Mapping[str, int | str]] = {
+    **_CACHE,
+    "wal_autocheckpoint": 4000,
+    "temp_store": "MEMORY",
+}
 _SCHEMA: Final = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
 CREATE TABLE labels (
@@ -111,16 +114,11 @@ def leaf_key(leaf_hash: bytes) -> int:
 class Index:
     def __init__(self, path: Path, *, writable: bool) -> None:
         self._directory = path.parent
-        uri = f"{path.as_uri()}?mode={'rwc' if writable else 'ro'}"
-        self._db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
-        self._db.execute("PRAGMA busy_timeout = 5000")
-        self._db.execute("PRAGMA cache_size = -8192")
-        if writable:
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = NORMAL")
-            self._db.execute("PRAGMA wal_autocheckpoint = 4000")
-            # Sorts are of a chunk at most, and a temporary file could fail on a full disk.
-            self._db.execute("PRAGMA temp_store = MEMORY")
+        self._db = (
+            sqlite.connect(path, synchronous="NORMAL", pragmas=_WRITER, any_thread=True)
+            if writable
+            else sqlite.connect_read_only(path, pragmas=_CACHE, any_thread=True)
+        )
 
     def create(self, hub_id: bytes) -> None:
         """Create the tables atomically."""
@@ -142,16 +140,11 @@ class Index:
     def transaction(self) -> Iterator[None]:
         """Run an atomic transaction; a full disk raises NoSpace."""
         try:
-            self._db.execute("BEGIN IMMEDIATE")
-            yield
-            self._db.execute("COMMIT")
+            with sqlite.transaction(self._db):
+                yield
         except sqlite3.OperationalError as error:
-            self._roll_back()
-            if self._is_full(error):
+            if sqlite.is_full(error, self._directory):
                 raise NoSpace(f"no room for the index: {error}") from error
-            raise
-        except BaseException:
-            self._roll_back()
             raise
 
     @contextmanager
@@ -163,20 +156,6 @@ class Index:
                 yield
         finally:
             self._db.execute("PRAGMA synchronous = NORMAL")
-
-    def _is_full(self, error: sqlite3.OperationalError) -> bool:
-        """Whether the disk is full. SQLite has other codes for files it cannot create or extend."""
-        if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
-            return True
-        if error.sqlite_errorcode not in _CREATE_FAILED:
-            return False
-        volume = os.statvfs(self._directory)
-        # File systems that allocate inodes dynamically report 0 of 0.
-        return not volume.f_bavail or bool(volume.f_files and not volume.f_favail)
-
-    def _roll_back(self) -> None:
-        if self._db.in_transaction:
-            self._db.execute("ROLLBACK")
 
     def labels(self) -> list[LabelRow]:
         rows = self._db.execute("SELECT * FROM labels ORDER BY label_no").fetchall()

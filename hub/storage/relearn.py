@@ -18,6 +18,7 @@ from veen.invariants import ClientCursor, Grant
 from veen.label import EpochLabels, routing_key
 from veen.limits import Limits
 from veen.log.entry import ControlRecord, StreamRecord
+from veen.system import sqlite
 
 # label_no and client_no differ between indexes: rows are compared by label and client_id.
 _TABLES: Final = {
@@ -76,7 +77,7 @@ def disagreements(
     """
     if not old.is_file():
         return [f"{old.name} is missing"]
-    db = _open(fresh)
+    db = sqlite.connect_read_only(fresh)
     try:
         db.execute("ATTACH ? AS old", (f"{old.as_uri()}?mode=ro",))
         return [*_damage(db), *_differing(db, unknown, configured)]
@@ -90,7 +91,7 @@ def acknowledged(path: Path) -> dict[bytes, int]:
     """The last stream_seq of each label by an index; empty if it is missing or damaged."""
     if not path.is_file():
         return {}
-    db = _open(path)
+    db = sqlite.connect_read_only(path)
     try:
         if db.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
             return {}
@@ -99,10 +100,6 @@ def acknowledged(path: Path) -> dict[bytes, int]:
         return {}
     finally:
         db.close()
-
-
-def _open(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None)
 
 
 def _damage(db: sqlite3.Connection) -> list[str]:
@@ -180,9 +177,8 @@ class Relearner:
         self._known = Registry(routing_key(hub_id), limits.max_epoch_skew_sec)
         self._since: dict[bytes, int] = {}
         self._tokens: dict[bytes, tuple[CapToken, int]] = {}
-        # A database without a name is a temporary file. Uses of capabilities span labels and are
-        # sorted by hub time there, not in memory.
-        self._uses = sqlite3.connect("", isolation_level=None)
+        # Uses of capabilities span labels and are sorted by hub time on disk, not in memory.
+        self._uses = sqlite.connect_temporary()
         self._uses.execute("CREATE TABLE uses (auth_ref, hub_ts, label_no, seq)")
         for stream in streams:
             self._know(stream, 0)

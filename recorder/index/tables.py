@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from veen.errors import VeenError
-from veen.system import durable, filelock
+from veen.system import durable, filelock, sqlite
 from veen.system.durable import NoSpace
 
 _CURRENT: Final = "current"
@@ -30,6 +30,8 @@ _PREFIX: Final = "g-"
 VERSION: Final = 1
 SEQ_BITS: Final = 40
 REMEDY: Final = "make it again with veen recorder index rebuild"
+_CACHE: Final = {"cache_size": -16384}
+_WRITER: Final = {**_CACHE, "wal_autocheckpoint": 4000}
 _SCHEMA: Final = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE streams (
@@ -235,18 +237,11 @@ def complete(db: sqlite3.Connection) -> None:
 
 
 def connect(generation: IndexGeneration, *, writable: bool) -> sqlite3.Connection:
-    uri = f"{generation.database.as_uri()}?mode={'rwc' if writable else 'ro'}"
-    try:
-        db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
-        db.execute("PRAGMA busy_timeout = 5000")
-        db.execute("PRAGMA cache_size = -16384")
-        if writable:
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = NORMAL")
-            db.execute("PRAGMA wal_autocheckpoint = 4000")
-    except sqlite3.Error as error:
-        raise BadIndex(f"{generation.database}: {error}; {REMEDY}") from error
-    return db
+    path = generation.database
+    with sqlite.errors_translated(path, BadIndex, REMEDY):
+        if not writable:
+            return sqlite.connect_read_only(path, pragmas=_CACHE, any_thread=True)
+        return sqlite.connect(path, synchronous="NORMAL", pragmas=_WRITER, any_thread=True)
 
 
 @contextmanager
@@ -264,17 +259,12 @@ def connected(generation: IndexGeneration, *, writable: bool) -> Iterator[sqlite
 def transaction(db: sqlite3.Connection) -> Iterator[None]:
     """Run a transaction; a full disk raises NoSpace."""
     try:
-        db.execute("BEGIN IMMEDIATE")
-        yield
-        db.execute("COMMIT")
+        with sqlite.transaction(db):
+            yield
     except sqlite3.DatabaseError as error:
-        _roll_back(db)
-        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+        if sqlite.is_full(error):
             raise NoSpace(f"no room for the index: {error}") from error
         raise BadIndex(f"the index: {error}; {REMEDY}") from error
-    except BaseException:
-        _roll_back(db)
-        raise
 
 
 def meta(db: sqlite3.Connection) -> dict[str, Any]:
@@ -292,8 +282,3 @@ def streams(db: sqlite3.Connection) -> list[IndexedStream]:
     return [
         IndexedStream(*row) for row in db.execute("SELECT * FROM streams ORDER BY hub_id, name")
     ]
-
-
-def _roll_back(db: sqlite3.Connection) -> None:
-    if db.in_transaction:
-        db.execute("ROLLBACK")

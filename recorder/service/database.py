@@ -7,11 +7,10 @@ That terminal states are final is enforced by the database itself, whichever pro
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -19,9 +18,8 @@ from typing import Any, Final
 
 from recorder.service.errors import ErrorCode, Refusal
 from veen.errors import VeenError
-from veen.system import durable
+from veen.system import durable, sqlite
 
-VERSION: Final = 4
 _BUSY_MS: Final = 10_000
 _EXPIRED: Final = """
 CREATE TABLE expired (result_id TEXT PRIMARY KEY, time INTEGER NOT NULL) WITHOUT ROWID;
@@ -39,12 +37,7 @@ CREATE TABLE incarnation (id TEXT NOT NULL);
 INSERT INTO incarnation VALUES (lower(hex(randomblob(16))));
 ALTER TABLE audits ADD COLUMN batch BLOB;
 """
-_UPGRADES: Final = {
-    1: _EXPIRED + _COUNTED + _BATCHES, 2: _COUNTED + _BATCHES, 3: _BATCHES,
-}  # fmt: skip
-"""Migrations, by the version of the older database."""
-
-_SCHEMA: Final = """
+_FIRST: Final = """
 CREATE TABLE queries (
     query_id TEXT PRIMARY KEY, result_id TEXT NOT NULL UNIQUE, principal TEXT NOT NULL,
     descriptor BLOB NOT NULL, submitted INTEGER NOT NULL, state TEXT NOT NULL DEFAULT 'pending',
@@ -73,6 +66,7 @@ CREATE TABLE refusals (
 CREATE TABLE signatures (covered BLOB PRIMARY KEY, until INTEGER NOT NULL) WITHOUT ROWID;
 CREATE INDEX old_signatures ON signatures (until);
 """
+_SCHEMA: Final = sqlite.Schema(_FIRST, (_EXPIRED, _COUNTED, _BATCHES))
 COLUMNS: Final = (
     "query_id, result_id, principal, descriptor, submitted, state, engine, owner, attempts, "
     "requests_from, request_event, digest, results_from, result_event, error_code, message"
@@ -96,60 +90,30 @@ class Database:
         """Run a transaction that is durable on return."""
         with self._translate_errors():
             db = self._connection()
-            db.execute("BEGIN IMMEDIATE")
-            try:
+            with sqlite.transaction(db):
                 yield db
-                db.execute("COMMIT")
-            except BaseException:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
-                raise
 
     def rows(self, query: str, *values: object) -> list[Any]:
         with self._translate_errors():
             return self._connection().execute(query, values).fetchall()
 
-    @contextmanager
-    def _translate_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.IntegrityError:
-            raise
-        except sqlite3.Error as error:
-            raise BadDatabase(f"{self._path}: {error}; look at the disk and its space") from error
+    def _translate_errors(self) -> AbstractContextManager[None]:
+        remedy = "look at the disk and its space"
+        violated = (sqlite3.IntegrityError,)
+        return sqlite.errors_translated(self._path, BadDatabase, remedy, passing=violated)
 
     def _create(self) -> None:
         durable.make_directory(self._path.parent)
-        # SQLite creates its other files with the mode of this one.
-        os.close(os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, durable.FILE_MODE))
-        with self.changing() as db:
-            (version,) = db.execute("PRAGMA user_version").fetchone()
-            if version not in (0, VERSION, *_UPGRADES):
-                raise BadDatabase(f"{self._path} is of version {version}, this is {VERSION}")
-            if version != VERSION:
-                for statement in _statements(_UPGRADES.get(version, _SCHEMA + _UPGRADES[1])):
-                    db.execute(statement)
-                db.execute(f"PRAGMA user_version = {VERSION}")
-        durable.sync_directory(self._path.parent)
+        sqlite.create_private(self._path)
+        with self._translate_errors():
+            sqlite.migrate(self._connection(), self._path, _SCHEMA)
 
     def _connection(self) -> sqlite3.Connection:
         connection: sqlite3.Connection | None = getattr(self._local, "db", None)
         if connection is None:
-            connection = sqlite3.connect(self._path, isolation_level=None, timeout=_BUSY_MS / 1000)
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
+            connection = sqlite.connect(self._path, synchronous="FULL", busy_ms=_BUSY_MS)
             self._local.db = connection
         return connection
-
-
-def _statements(script: str) -> Iterator[str]:
-    """Split a script, since executescript would commit the current transaction."""
-    statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
 
 
 class QueryState(Enum):

@@ -228,5 +228,5 @@ def test_a_file_of_a_later_version_is_refused(keeping: Callable[..., Kept]) -> N
     stored = keeping()
     with closing(sqlite3.connect(stored.home.database)) as db:
         db.execute("PRAGMA user_version = 9")
-    with pytest.raises(BadDatabase, match="of version 9"):
+    with pytest.raises(BadDatabase, match="got version 9"):
         Database(stored.home.database)

@@ -7,10 +7,8 @@ sent, so retries are idempotent. Every change is durable when the call returns.
 from __future__ import annotations
 
 import json
-import os
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -26,14 +24,9 @@ from veen.label import DEFAULT_PROFILE, Profile
 from veen.msg import Msg
 from veen.payload import PayloadHdr
 from veen.receipt import Receipt
-from veen.system import durable
+from veen.system import sqlite
 
-VERSION: Final = 2
-_NOTES: Final = "CREATE TABLE notes (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;"
-UPGRADES: Final = {1: _NOTES}
-"""The migration of an older outbox, by its version."""
-
-SCHEMA: Final = f"""
+_FIRST: Final = """
 CREATE TABLE events (
   id INTEGER PRIMARY KEY AUTOINCREMENT, hub BLOB NOT NULL, lane BLOB NOT NULL, sealed BLOB NOT NULL
 );
@@ -46,8 +39,9 @@ CREATE TABLE flights (
 CREATE INDEX flight_slot ON flights (label, client_id, client_seq);
 CREATE INDEX flight_event ON flights (event);
 CREATE TABLE late (event INTEGER PRIMARY KEY, receipt BLOB NOT NULL);
-{_NOTES}
 """
+_NOTES: Final = "CREATE TABLE notes (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;"
+SCHEMA: Final = sqlite.Schema(_FIRST, (_NOTES,))
 COLUMNS: Final = (
     "event, label, epoch, client_id, client_seq, prev_ack, auth_ref, leaf, coids, msg, withdrawn"
 )
@@ -264,47 +258,26 @@ class Outbox:
         rows = self._rows("SELECT event, receipt FROM late ORDER BY event")
         return [Late(event, Receipt.decode(receipt)) for event, receipt in rows]
 
-    def _open(self) -> sqlite3.Connection:
-        # SQLite gives its other files the mode of this one.
-        os.close(os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, durable.FILE_MODE))
+    def _open(self) -> sqlite.Connection:
+        sqlite.create_private(self._path)
         with self._translate_errors():
-            db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = FULL")
-            (version,) = db.execute("PRAGMA user_version").fetchone()
-            if version == 0:
-                db.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT")
-                durable.sync_directory(self._path.parent)
-            elif version in UPGRADES:
-                db.executescript(
-                    f"BEGIN; {UPGRADES[version]} PRAGMA user_version = {VERSION}; COMMIT"
-                )
-        if version not in (0, VERSION, *UPGRADES):
-            raise BadOutbox(f"{self._path} is of version {version}, this is {VERSION}")
+            db = sqlite.connect(self._path, synchronous="FULL", any_thread=True)
+            sqlite.migrate(db, self._path, SCHEMA)
         return db
 
-    @contextmanager
-    def _translate_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
-                raise durable.NoSpace(f"{self._path}: {error}") from error
-            raise BadOutbox(f"{self._path}: {error}; nothing is sent until it is whole") from error
+    def _translate_errors(self) -> AbstractContextManager[None]:
+        return sqlite.errors_translated(self._path, BadOutbox, "nothing is sent until it is whole")
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         """Run an atomic transaction; the counts are restored if it fails."""
         with self._lock, self._translate_errors():
             before = self._count, self._bytes
-            self._db.execute("BEGIN IMMEDIATE")
             try:
-                yield
-                self._db.execute("COMMIT")
+                with sqlite.transaction(self._db):
+                    yield
             except BaseException:
                 self._count, self._bytes = before
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
                 raise
 
     def _rows(self, query: str, *values: object) -> list[Any]:
@@ -352,11 +325,11 @@ def events_in(path: Path) -> int:
     """The number of events in the outbox of a client, for all hubs; nothing is decrypted."""
     if not path.exists():
         return 0
-    try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
-            ((count,),) = db.execute("SELECT count(*) FROM events").fetchall()
-    except sqlite3.Error as error:
-        raise BadOutbox(f"{path}: {error}") from error
+    with (
+        sqlite.errors_translated(path, BadOutbox, "nothing is sent until it is whole"),
+        closing(sqlite.connect_read_only(path)) as db,
+    ):
+        ((count,),) = db.execute("SELECT count(*) FROM events").fetchall()
     return int(count)
 
 
