@@ -85,3 +85,44 @@ def test_a_byte_string_of_any_size_in_any_place_comes_out_the_same(
     plain = data.draw(objects(cls)).plain()
     plain[data.draw(st.integers(0, len(plain) - 1))] = bytes(data.draw(st.integers(0, 300)))
     assert_same(cls, cbor.dump(plain))
+
+
+SAMPLES = [
+    Msg(
+        profile_id=b"p" * 32, label=b"l" * 32, client_id=b"c" * 32, client_seq=300, prev_ack=0,
+        auth_ref=None, ct_hash=b"h" * 32, ciphertext=b"ct", sig=b"s" * 64,
+    ),
+    Msg(
+        profile_id=b"p" * 32, label=b"l" * 32, client_id=b"c" * 32, client_seq=2**64 - 1,
+        prev_ack=2**32, auth_ref=b"a" * 32, ct_hash=b"h" * 32, ciphertext=bytes(300),
+        sig=b"s" * 64,
+    ),
+    Receipt(
+        label=b"l" * 32, stream_seq=24, leaf_hash=b"f" * 32, mmr_root=b"r" * 32,
+        hub_ts=1_700_000_000, hub_sig=b"s" * 64,
+    ),
+]  # fmt: skip
+STRINGS = [bytes(size) for size in (0, 1, 23, 24, 31, 32, 33, 63, 64, 65, 255, 256)]
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=["short", "long", "receipt"])
+def test_each_head_and_string_in_each_place_of_an_array_comes_out_the_same(
+    sample: SignedArray,
+) -> None:
+    cls, plain = type(sample), [cbor.dump(element) for element in sample.plain()]
+    assert cls.decode(sample.encode()) == sample
+    for place in range(len(plain)):
+        for item in (b"", *HEADS, *map(cbor.dump, STRINGS)):
+            items = b"".join((*plain[:place], item, *plain[place + 1 :]))
+            assert_same(cls, cbor.array_head(len(plain)) + items)
+    for count in (0, len(plain) - 1, len(plain) + 1, 24):
+        assert_same(cls, cbor.array_head(count) + b"".join(plain))
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=["short", "long", "receipt"])
+def test_each_cut_and_each_byte_more_comes_out_the_same(sample: SignedArray) -> None:
+    raw = sample.encode()
+    for end in range(len(raw)):
+        assert_same(type(sample), raw[:end])
+    for tail in (b"\x00", b"s", raw):
+        assert_same(type(sample), raw + tail)
