@@ -101,7 +101,7 @@ mutants: setup  ## Mutation tests of the verifiers; MUTANTS='bundle package' for
 	$(BIN)/python bench/mutants.py $(MUTANTS)
 
 soak: setup  ## Ten minutes of steady load on a hub; fails when its memory grows
-	$(BIN)/python tests/hub/server/soak.py --minutes 10
+	$(BIN)/python tests/support/hub/soak.py --minutes 10
 
 bench: setup  ## Print benchmarks as JSON lines
 	$(BIN)/python bench/run.py

@@ -5,69 +5,44 @@ A long file that starts last would keep one worker busy after the others are don
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-LONG_FILES = (
-    "zone/test_demo.py",
-    "cli/test_golden.py",
-    "hub/faults/test_faults.py",
-    "zone/test_zone_crash.py",
-    "zone/test_zone_up.py",
-    "hub/server/test_kill.py",
-    "plugins/",
-    "dags/",
-    "selftest/test_mutants.py",
-    "selftest/test_whole.py",
-    "hub/server/test_power_cut.py",
-    "spark/",
-    "folds/",
-    "bridge_export/test_export_kill.py",
-    "bridge_import/",
-    "query_api/",
-    "recorder/",
-    "recorder_replay/",
-)
+pytest.register_assert_rewrite("support")
 
-END_TO_END = (
-    "cli/test_golden.py",
-    "dags/test_dag_cluster.py",
-    "dags/test_dag_faults.py",
-    "dags/test_dag_offline.py",
-    "dags/test_dag_online.py",
-    "dags/test_dag_polls.py",
-    "dags/test_dag_query.py",
-    "dags/test_dag_rest.py",
-    "dags/test_dag_retention.py",
-    "docs/test_blocks.py",
-    "hub/faults/",
-    "hub/server/test_kill.py",
-    "hub/server/test_power_cut.py",
-    "plugins/test_access.py",
-    "plugins/test_browser.py",
-    "release/",
-    "selftest/test_mutants.py",
-    "selftest/test_whole.py",
-    "spark/test_cluster.py",
-    "spark/test_h30_authenticated.py",
-    "spark/test_query_service.py",
-    "spark/test_submitted.py",
-    "zone/test_demo.py",
-    "zone/test_zone_crash.py",
-    "zone/test_zone_up.py",
-    "zone_services/",
+TESTS = Path(__file__).parent
+
+LONG_FILES = (
+    "e2e/zone/test_demo.py",
+    "e2e/cli/",
+    "faults/hub/test_faults.py",
+    "faults/zone/",
+    "e2e/zone/",
+    "faults/hub/server/",
+    "e2e/plugins/",
+    "e2e/dags/",
+    "faults/dags/",
+    "faults/selftest/",
+    "e2e/selftest/",
+    "integration/spark/",
+    "integration/recorder/folds/",
+    "faults/bridge/exporter/",
+    "faults/bridge/importer/",
+    "integration/bridge/importer/",
+    "integration/recorder/",
 )
-"""Whole zones, Airflow, browsers, clusters and disks that fail: run by make test-e2e."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if any(f"/tests/{name}" in item.path.as_posix() for name in END_TO_END):
+        if item.path.is_relative_to(TESTS / "e2e"):
             item.add_marker(pytest.mark.e2e)
-    items.sort(key=_turn)
+    items.sort(key=_order)
 
 
-def _turn(item: pytest.Item) -> int:
-    path = item.path.as_posix()
+def _order(item: pytest.Item) -> int:
+    path = item.path.relative_to(TESTS).as_posix()
     return next(
-        (turn for turn, name in enumerate(LONG_FILES) if f"/tests/{name}" in path), len(LONG_FILES)
+        (order for order, name in enumerate(LONG_FILES) if path.startswith(name)), len(LONG_FILES)
     )

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import struct
-import sys
 from pathlib import Path
 from typing import Any
 
 from nacl import bindings
+from vector_file import write_vectors
 from veen_cases.formulas import cbor, ed25519_public, h, ht, u64be
 
 TARGET = Path(__file__).with_name("bundle.json")
@@ -225,14 +225,5 @@ def generate() -> str:
     return json.dumps(document, indent=1, default=bytes.hex) + "\n"
 
 
-def main() -> None:
-    fresh = generate()
-    if sys.argv[1:] == ["--check"]:
-        if not TARGET.exists() or TARGET.read_text("utf-8") != fresh:
-            sys.exit(f"{TARGET.name} is not what {Path(__file__).name} makes")
-    else:
-        TARGET.write_text(fresh, "utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    write_vectors(TARGET, generate())

@@ -7,11 +7,11 @@ and Argon2id are OpenSSL's.
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
+from vector_file import write_vectors
 from veen_cases.formulas import (
     cbor,
     ed25519_public,
@@ -107,14 +107,5 @@ def generate() -> str:
     return json.dumps(document, indent=1, default=bytes.hex) + "\n"
 
 
-def main() -> None:
-    fresh = generate()
-    if sys.argv[1:] == ["--check"]:
-        if not TARGET.exists() or TARGET.read_text("utf-8") != fresh:
-            sys.exit(f"{TARGET.name} is not what {Path(__file__).name} makes")
-    else:
-        TARGET.write_text(fresh, "utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    write_vectors(TARGET, generate())

@@ -1,7 +1,7 @@
 """Make query.json, the golden vectors of queries and results, or check it with --check.
 
 Nothing here uses the library under test: JSON, hashes and answers are those of the oracle in
-tests/query, and the normalised descriptors are written out by hand from docs/query-format.md.
+tests/support, and the normalised descriptors are written out by hand from docs/query-format.md.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "query"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import query_oracle
+from vector_file import write_vectors
+
+from support.recorder import query_oracle
 
 TARGET = Path(__file__).with_name("query.json")
 SOURCE = "Made by make_query.py from docs/query-format.md"
@@ -193,14 +195,5 @@ def generate() -> str:
     return json.dumps(document, indent=1) + "\n"
 
 
-def main() -> None:
-    fresh = generate()
-    if sys.argv[1:] == ["--check"]:
-        if not TARGET.exists() or TARGET.read_text("utf-8") != fresh:
-            sys.exit(f"{TARGET.name} is not what {Path(__file__).name} makes")
-    else:
-        TARGET.write_text(fresh, "utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    write_vectors(TARGET, generate())

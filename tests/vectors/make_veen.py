@@ -7,9 +7,9 @@ the formula that must give it. Nothing here uses the library under test.
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
+from vector_file import write_vectors
 from veen_cases import identifiers, mmr, payload, recorder, refusals, sealing, wire
 from veen_cases.formulas import hpke_sender
 from veen_cases.known import known
@@ -67,14 +67,5 @@ def generate() -> str:
     return json.dumps(document, indent=1, ensure_ascii=False, default=bytes.hex) + "\n"
 
 
-def main() -> None:
-    fresh = generate()
-    if sys.argv[1:] == ["--check"]:
-        if not TARGET.exists() or TARGET.read_text("utf-8") != fresh:
-            sys.exit(f"{TARGET.name} is not what {Path(__file__).name} makes")
-    else:
-        TARGET.write_text(fresh, "utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    write_vectors(TARGET, generate())

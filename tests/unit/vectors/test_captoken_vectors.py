@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.paths import VECTORS
 from veen.captoken import CapToken, Rate, issue
 from veen.crypto import SigningKey
 from veen.errors import Malformed, Untrusted
 
-VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "veen.json").read_text("utf-8"))
+VECTORS = json.loads((VECTORS / "veen.json").read_text("utf-8"))
 NAME = itemgetter("name")
 TOKENS = pytest.mark.parametrize("case", VECTORS["capabilities"], ids=NAME)
 

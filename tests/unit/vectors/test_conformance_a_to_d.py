@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.paths import VECTORS
 from veen import captoken
 from veen.captoken import CapToken, Rate, TokenBucket
 from veen.crypto import SigningKey
@@ -19,7 +19,7 @@ from veen.label import DEFAULT_PROFILE, EpochLabels, Profile, hub_id, routing_ke
 from veen.msg import Msg
 from veen.receipt import Receipt
 
-VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "veen.json").read_text("utf-8"))
+VECTORS = json.loads((VECTORS / "veen.json").read_text("utf-8"))
 HUB, ALICE, BOB = (SigningKey(bytes([n]) * 32) for n in (0x77, 0x42, 0x43))
 STREAM = h(b"test")
 FOREVER = EpochLabels(routing_key(hub_id(HUB.public)), STREAM, DEFAULT_PROFILE)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 from unicodedata import category
 
@@ -12,14 +11,13 @@ import pytest
 
 from recorder.query.descriptor import normalise
 from recorder.service.errors import BadDescriptor
+from support.paths import VECTORS
 from veen.errors import Malformed
 from veen.label import DEFAULT_PROFILE, MAX_NAME, REFUSED, is_name
 from veen.log.entry import StreamRecord
 from veen.wire import cbor
 
-VECTORS = json.loads(
-    (Path(__file__).parents[2] / "vectors" / "stream_names.json").read_text("utf-8")
-)
+VECTORS = json.loads((VECTORS / "stream_names.json").read_text("utf-8"))
 POINTS = 0x110000
 
 

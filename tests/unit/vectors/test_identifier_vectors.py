@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.paths import VECTORS
 from veen import digest, limits
 from veen.errors import Malformed
 from veen.label import (
@@ -23,7 +23,7 @@ from veen.label import (
 from veen.limits import Limits
 from veen.msg import Msg
 
-VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "veen.json").read_text("utf-8"))
+VECTORS = json.loads((VECTORS / "veen.json").read_text("utf-8"))
 NAME = itemgetter("name")
 
 

@@ -6,11 +6,11 @@ import json
 import subprocess
 import sys
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.paths import VECTORS
 from veen import invariants
 from veen.checkpoint import Checkpoint
 from veen.crypto import SigningKey
@@ -26,7 +26,7 @@ from veen.mmr import EMPTY
 from veen.msg import Msg
 from veen.receipt import Receipt, issue
 
-FOLDER = Path(__file__).parents[2] / "vectors"
+FOLDER = VECTORS
 LOG = json.loads((FOLDER / "veen.json").read_text("utf-8"))["log"]
 HUB = SigningKey(bytes.fromhex(LOG["hub_seed"]))
 LABEL = bytes.fromhex(LOG["label"])

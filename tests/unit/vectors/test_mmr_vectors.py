@@ -6,11 +6,11 @@ import json
 from dataclasses import replace
 from functools import reduce
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.paths import VECTORS
 from veen import mmr
 from veen.errors import Malformed, Untrusted
 from veen.payload import attachment_root
@@ -23,7 +23,7 @@ from veen.proofs import (
     RangeProof,
 )
 
-VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "veen.json").read_text("utf-8"))
+VECTORS = json.loads((VECTORS / "veen.json").read_text("utf-8"))
 NAME = itemgetter("name")
 GROWTH = pytest.mark.parametrize("case", VECTORS["mmr_growth"], ids=NAME)
 INCLUSION = pytest.mark.parametrize("case", VECTORS["inclusion_proofs"], ids=NAME)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import struct
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from cryptography.hazmat.primitives import hpke as pyca_hpke
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
+from support.paths import VECTORS
 from veen.crypto import (
     _SUITE,
     AEAD_TAG_BYTES,
@@ -30,7 +30,7 @@ from veen.wire import canonical_json
 
 
 def published(name: str) -> list[dict[str, Any]]:
-    path = Path(__file__).parents[2] / "vectors" / "published" / f"{name}.json"
+    path = VECTORS / "published" / f"{name}.json"
     cases: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))["cases"]
     return cases
 

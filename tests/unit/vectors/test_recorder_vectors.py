@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.paths import VECTORS
 from veen.crypto import SigningKey
 from veen.events import RECORD_SCHEMA, RecordEvent, read_event
 from veen.hub_identity import new_identity
 from veen.recorder_checkpoint import RecorderCheckpoint, StreamEnd, log_root
 from veen.wire.body import AnyItem
 
-VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "veen.json").read_text("utf-8"))
+VECTORS = json.loads((VECTORS / "veen.json").read_text("utf-8"))
 
 
 def cases(section: str) -> Any:

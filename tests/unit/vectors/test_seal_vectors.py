@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.paths import VECTORS
 from veen.crypto import HpkeSender, SigningKey, hpke_public_key
 from veen.errors import Malformed, Undecryptable
 from veen.label import DEFAULT_PROFILE, Profile
@@ -26,7 +26,7 @@ from veen.payload import (
     seal_payload,
 )
 
-VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "veen.json").read_text("utf-8"))
+VECTORS = json.loads((VECTORS / "veen.json").read_text("utf-8"))
 NAME = itemgetter("name")
 SEALED = pytest.mark.parametrize(
     "case", VECTORS["sealed_messages"] + VECTORS["log"]["entries"], ids=NAME

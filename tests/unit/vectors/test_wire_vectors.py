@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.paths import VECTORS
 from veen.captoken import CapToken
 from veen.checkpoint import Checkpoint
 from veen.crypto import SigningKey
@@ -21,7 +21,7 @@ from veen.proofs import MmrProof
 from veen.receipt import Receipt
 from veen.wire.objects import WireObject
 
-VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "veen.json").read_text("utf-8"))
+VECTORS = json.loads((VECTORS / "veen.json").read_text("utf-8"))
 NAME = itemgetter("name")
 CLASSES: dict[str, type[WireObject]] = {
     cls.__name__: cls for cls in (Msg, Receipt, Checkpoint, PayloadHdr, Profile, MmrProof, CapToken)

@@ -14,7 +14,7 @@ from veen.errors import Malformed, Untrusted
 from veen.proofs import RangeProof, consistency, verify_consistency
 
 if TYPE_CHECKING:
-    from conftest import Tree
+    from support.veen.fixtures import Tree
 
 Sizes = tuple[int, int]
 EDGES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 255, 256, 257, 1023, 1024, 1025, 2000)

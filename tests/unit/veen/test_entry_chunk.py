@@ -21,7 +21,7 @@ from veen.msg import Msg
 from veen.receipt import Receipt
 
 if TYPE_CHECKING:
-    from conftest import Framed
+    from support.veen.fixtures import Framed
 
 LIMITS = Limits()
 HEADER = struct.Struct(">BB32sQII32s")

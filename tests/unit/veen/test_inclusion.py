@@ -15,7 +15,7 @@ from veen.proofs import InclusionProof, ProvenRange
 from veen.wire import cbor
 
 if TYPE_CHECKING:
-    from conftest import Tree
+    from support.veen.fixtures import Tree
 
 EDGE_SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 255, 256, 257, 1023, 1024, 1025)
 PLACES = st.one_of(st.sampled_from(EDGE_SIZES), st.integers(1, 2000)).flatmap(

@@ -16,7 +16,7 @@ from veen.errors import Untrusted
 from veen.mmr import EMPTY, Peaks
 
 if TYPE_CHECKING:
-    from conftest import Tree
+    from support.veen.fixtures import Tree
 
 SIZES = 2000
 

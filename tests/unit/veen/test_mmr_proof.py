@@ -15,7 +15,7 @@ from veen.proofs import MmrProof, ProofStep
 from veen.wire import cbor
 
 if TYPE_CHECKING:
-    from conftest import Tree
+    from support.veen.fixtures import Tree
 
 EDGES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 63, 64, 65, 1000, 1023, 1024, 1025, 2000)
 Changes = Callable[[tuple[Any, ...]], Iterator[tuple[Any, ...]]]

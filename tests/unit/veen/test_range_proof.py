@@ -15,7 +15,7 @@ from veen.proofs import RangeProof
 from veen.wire import cbor
 
 if TYPE_CHECKING:
-    from conftest import Tree
+    from support.veen.fixtures import Tree
 
 Span = tuple[int, int, int]
 EDGE_SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 63, 64, 65, 255, 256, 257)

@@ -1,0 +1,75 @@
+"""Whether there is room is looked at before a carrier is copied, and said in plain words."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bridge.carrier.directory import BagPath
+from bridge.carrier.format import Packing
+from bridge.importer.staging import InsufficientSpace, check_signed, verify_room
+from bridge.trust import TrustStore
+from support.bridge import bridge_world
+
+SPARE = 1 << 30
+
+
+def with_free(patched: pytest.MonkeyPatch, size: int) -> None:
+    patched.setattr(os, "statvfs", lambda _path: SimpleNamespace(f_bavail=size, f_frsize=1))
+
+
+@pytest.mark.parametrize("way", ["medium", "inbox"])
+def test_a_carrier_for_which_there_is_no_room_is_not_copied_and_goes_in_later(
+    zone: Any, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    medium = zone.medium(1, 3)
+    media, stored = (medium,), []
+    zone.import_dir.create()
+    if way == "inbox":
+        (bag,) = medium.iterdir()
+        bag.rename(zone.import_dir.inbox / "bag")
+        media, stored = (), ["bag"]
+    with monkeypatch.context() as patched:
+        with_free(patched, SPARE)
+        (outcome,) = zone.run(*media).outcomes
+    assert (outcome.state.value, outcome.code) == ("incomplete", "NO_ROOM")
+    assert (
+        f"and {SPARE} are free, of which reserve_bytes keeps {SPARE}; make room" in outcome.detail
+    )
+    assert zone.files("inbox") == stored
+    assert zone.kinds() == ["import.failed"]
+    assert zone.states(*media) == ["imported"]
+    zone.check([1, 2, 3])
+
+
+def test_what_is_unpacked_and_scanned_needs_room_too(
+    zone: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    medium = zone.carry(zone.bundle(1, 50), Packing(volume_bytes=1 << 20, compress=True))
+    plain = len(zone.bundle(1, 50))
+    (bag,) = medium.iterdir()
+    volume = next(bag.rglob("v001.agv")).stat().st_size
+    zone.write_settings(importing='scan = ["/bin/true"]')
+    zone.import_dir.create()
+    settings = zone.settings.importing
+    with_free(monkeypatch, SPARE + 2 * volume + 2 * plain)
+    signed = check_signed(BagPath.of(bag), TrustStore.read(zone.settings.trust), 1 << 30)
+    verify_room(settings, [signed], copies=2)
+    with_free(monkeypatch, SPARE + 2 * volume + 2 * plain - 1)
+    with pytest.raises(InsufficientSpace):
+        verify_room(settings, [signed], copies=2)
+
+
+def test_a_carrier_that_claims_to_be_huge_is_judged_by_what_it_is(zone: Any) -> None:
+    """The claim of an unsigned file keeps nothing from being looked at."""
+    medium = zone.carry(zone.bundle(1, 3), Packing(volume_bytes=1 << 20, compress=True))
+    (bag,) = medium.iterdir()
+    carrier = bridge_world.carrier_of(bag)
+    lying = bridge_world.replace(carrier.compression, plain_len=1 << 60)
+    bridge_world.resign(bag, bridge_world.replace(carrier, compression=lying))
+    (outcome,) = zone.run(medium).outcomes
+    assert outcome.code == "E.SIZE/BUNDLE_SIZE"
+    zone.check([])

@@ -1,0 +1,147 @@
+"""Starting after a stop of any kind: torn tails are cut, anything the hub signed is not."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hub.storage.label_log import Damaged
+from hub.storage.log import IndexMissing
+from support.hub import driven_hub
+
+
+@pytest.fixture
+def filled(bench: Any) -> Any:
+    """A hub with five entries in the open chunk of one label, stopped."""
+    client = driven_hub.a_key("client")
+    token = bench.authorize(client)
+    bench.send(client, driven_hub.STREAMS[0], token, 13)
+    bench.label_hex = bench.label(driven_hub.STREAMS[0]).hex()
+    bench.open_chunk = bench.root / "log" / f"chunk-{bench.label_hex}-{9:020d}.open"
+    bench.stop()
+    return bench
+
+
+def head_seq(bench: Any) -> int:
+    return int(bench.committer.log.label(bench.label(driven_hub.STREAMS[0])).head_seq)
+
+
+def test_a_tail_torn_at_any_byte_is_cut_and_kept(filled: Any) -> None:
+    """What follows the acknowledged entries is an entry whose write did not end."""
+    whole = filled.open_chunk.read_bytes()
+    size = len(whole) // 5
+    torn = whole[-size:]
+    for cut in range(1, size, 1 if driven_hub.LONG else 23):
+        filled.open_chunk.write_bytes(whole + torn[:cut])
+        report = filled.verify()
+        assert (report.ok, len(report.notes)) == (True, 1)
+        filled.start()
+        assert head_seq(filled) == 13
+        filled.stop()
+        assert filled.open_chunk.read_bytes() == whole
+        stored = (filled.root / "evidence").glob(f"tail-{filled.label_hex}-14-*.bin")
+        assert torn[:cut] in [item.read_bytes() for item in stored]
+    assert filled.verify().derived == ()
+
+
+def test_a_log_cut_behind_a_receipt_is_refused(filled: Any) -> None:
+    whole = filled.open_chunk.read_bytes()
+    size = len(whole) // 5
+    for keep in (len(whole) - 1, len(whole) - size, size + 7, 0):
+        filled.open_chunk.write_bytes(whole[:keep])
+        with pytest.raises(Damaged, match="receipts up to 13"):
+            filled.start()
+        assert [fault.code for fault in filled.verify().faults] in (["FRAME"], ["MISSING"])
+        filled.open_chunk.write_bytes(whole)
+    filled.start()
+    filled.stop()
+
+
+def test_an_index_older_than_the_log_catches_up(bench: Any, tmp_path: Path) -> None:
+    client = driven_hub.a_key("client")
+    token = bench.authorize(client)
+    bench.send(client, driven_hub.STREAMS[0], token, 2)
+    bench.stop()
+    shutil.copytree(bench.datadir.derived, tmp_path / "old")
+    bench.start()
+    bench.send(client, driven_hub.STREAMS[0], token, 4)
+    bench.stop()
+    shutil.rmtree(bench.datadir.derived)
+    shutil.copytree(tmp_path / "old", bench.datadir.derived)
+    assert bench.verify().ok
+    assert bench.verify().derived
+    bench.start()
+    assert head_seq(bench) == 6
+    assert isinstance(bench.send(client, driven_hub.STREAMS[0], token)[0], bytes)
+    bench.stop()
+    assert bench.verify().derived == ()
+
+
+def test_an_index_before_the_last_seal_is_refused(bench: Any, tmp_path: Path) -> None:
+    client = driven_hub.a_key("client")
+    token = bench.authorize(client)
+    bench.send(client, driven_hub.STREAMS[0], token, 2)
+    bench.stop()
+    shutil.copytree(bench.datadir.derived, tmp_path / "old")
+    bench.start()
+    bench.send(client, driven_hub.STREAMS[0], token, 9)
+    bench.stop()
+    shutil.rmtree(bench.datadir.derived)
+    shutil.copytree(tmp_path / "old", bench.datadir.derived)
+    with pytest.raises(Damaged):
+        bench.start()
+    assert not driven_hub.rebuild(bench.root).agreed
+    bench.start()
+    assert head_seq(bench) == 11
+    bench.stop()
+
+
+def test_a_log_behind_its_checkpoint_is_refused_even_with_its_own_index(
+    bench: Any, tmp_path: Path
+) -> None:
+    client = driven_hub.a_key("client")
+    token = bench.authorize(client)
+    bench.send(client, driven_hub.STREAMS[0], token, 2)
+    bench.stop()
+    shutil.copytree(bench.root, tmp_path / "old")
+    bench.start()
+    bench.send(client, driven_hub.STREAMS[0], token, 3)
+    bench.committer.checkpoint(bench.label(driven_hub.STREAMS[0]), 5, bench.now)
+    bench.stop()
+    for path in (*bench.datadir.derived.iterdir(), *bench.datadir.log.glob("*.open")):
+        shutil.copy(tmp_path / "old" / path.relative_to(bench.root), path)
+    with pytest.raises(Damaged, match="behind this hub's own checkpoint at 5"):
+        bench.start()
+    with pytest.raises(Damaged, match="checkpoint at 5"):
+        driven_hub.rebuild(bench.root)
+    assert [fault.code for fault in bench.verify().faults] == ["MISSING"]
+
+
+def test_without_derived_state_the_hub_says_how_to_make_it(filled: Any) -> None:
+    shutil.rmtree(filled.datadir.derived)
+    filled.datadir.create()
+    with pytest.raises(IndexMissing, match="veen hub rebuild"):
+        filled.start()
+    assert filled.verify().ok
+    driven_hub.rebuild(filled.root)
+    filled.start()
+    assert head_seq(filled) == 13
+    filled.stop()
+
+
+def test_a_seal_without_its_rename_is_finished(filled: Any) -> None:
+    sealed = driven_hub.the(filled.root, "log/*.log")
+    still_open = sealed.with_name(f"chunk-{filled.label_hex}-{1:020d}.open")
+    sealed.rename(still_open)
+    report = filled.verify()
+    assert (report.faults, report.derived, len(report.notes)) == ((), (), 1)
+    filled.start()
+    filled.stop()
+    assert sealed.exists()
+    sealed.rename(still_open)
+    assert driven_hub.rebuild(filled.root).agreed
+    assert sealed.exists()
+    assert filled.verify().ok

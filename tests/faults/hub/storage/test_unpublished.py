@@ -1,0 +1,174 @@
+"""What a start takes for a checkpoint to complete, and what it refuses to build upon."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hub.storage import identity
+from hub.storage.index import Index
+from hub.storage.label_log import Damaged
+from hub.storage.log import IndexMissing
+from support.hub import driven_hub
+from veen.checkpoint import Checkpoint
+
+
+@pytest.fixture
+def half_made(bench: Any, crash_at: Any) -> Any:
+    """A hub of seventeen entries that ended with the file of a checkpoint at 11, and no line."""
+    client, bench.stream = driven_hub.a_key("client"), driven_hub.STREAMS[0]
+    bench.send(client, bench.stream, bench.authorize(client), 17)
+    with crash_at(3):
+        bench.committer.checkpoint(bench.label(bench.stream), 11, bench.now)
+    bench.stop()
+    bench.half = driven_hub.the(bench.root, f"log/checkpoint-*{11:020d}.cbor")
+    return bench
+
+
+def forget(bench: Any) -> None:
+    """The row of the checkpoint, as a power cut would."""
+    index = Index(bench.datadir.index, writable=True)
+    index._db.execute("DELETE FROM checkpoints WHERE upto_seq = 11")
+    index.close()
+
+
+def test_verify_tells_of_it_until_the_start(half_made: Any) -> None:
+    assert {fault.code for fault in half_made.verify().faults} == {"INDEX", "BINDING"}
+    half_made.start()
+    half_made.stop()
+    assert half_made.verify().ok
+
+
+def test_no_sealed_chunk_is_read_to_complete_it(half_made: Any) -> None:
+    sealed = {path: path.read_bytes() for path in half_made.datadir.log.glob("*.log")}
+    assert len(sealed) == 2
+    for path in sealed:
+        path.write_bytes(b"")
+    half_made.start()
+    half_made.stop()
+    for path, before in sealed.items():
+        path.write_bytes(before)
+    assert half_made.verify().ok
+
+
+def test_a_row_that_a_power_cut_took_binds_nothing_twice(half_made: Any) -> None:
+    half_made.start()
+    half_made.stop()
+    manifest = half_made.root / "checkpoint-binding.cborseq"
+    before = manifest.read_bytes()
+    forget(half_made)
+    half_made.start()
+    half_made.stop()
+    assert manifest.read_bytes() == before
+    assert half_made.verify().derived == ()
+
+
+def test_what_a_killed_process_wrote_is_synced_before_it_is_built_upon(
+    half_made: Any, crash_at: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its entry has no receipt yet; the client who sends it again is told that it is here."""
+    half_made.start()
+    client = driven_hub.a_key("another client")
+    token = half_made.authorize(client)
+    with crash_at(2):
+        half_made.send(client, half_made.stream, token)
+    half_made.stop()
+    forget(half_made)
+    synced = []
+    for name in ("fsync", "fdatasync"):
+        real = getattr(os, name)
+
+        def noted(fd: int, real: Any = real) -> None:
+            synced.append(Path(f"/proc/self/fd/{fd}").readlink())
+            real(fd)
+
+        monkeypatch.setattr(os, name, noted)
+    half_made.start()
+    half_made.stop()
+    label = half_made.label(half_made.stream).hex()
+    due = ("log", f"log/chunk-{label}-{17:020d}.open", "checkpoint-binding.cborseq")
+    assert {half_made.root / name for name in due} <= set(synced)
+    assert half_made.verify().derived == ()
+
+
+def test_a_write_that_never_ended_leaves_nothing(half_made: Any) -> None:
+    left = half_made.half.with_name(f".{half_made.half.name}.new")
+    left.write_bytes(half_made.half.read_bytes()[:40])
+    half_made.start()
+    half_made.stop()
+    assert not left.exists()
+    assert half_made.verify().notes == ()
+
+
+def test_one_ahead_of_the_log_is_refused(bench: Any, crash_at: Any, tmp_path: Path) -> None:
+    client, stream = driven_hub.a_key("client"), driven_hub.STREAMS[0]
+    token = bench.authorize(client)
+    bench.send(client, stream, token, 2)
+    bench.stop()
+    shutil.copytree(bench.root, tmp_path / "old")
+    bench.start()
+    bench.send(client, stream, token, 3)
+    with crash_at(3):
+        bench.committer.checkpoint(bench.label(stream), 5, bench.now)
+    bench.stop()
+    for path in (*bench.datadir.derived.iterdir(), *bench.datadir.log.glob("*.open")):
+        shutil.copy(tmp_path / "old" / path.relative_to(bench.root), path)
+    with pytest.raises(Damaged, match="behind this hub's own checkpoint at 5"):
+        bench.start()
+
+
+def test_one_that_is_damaged_is_refused(half_made: Any) -> None:
+    before = half_made.half.read_bytes()
+    for at in (0, 1, 40, 75, len(before) - 1):
+        raw = bytearray(before)
+        raw[at] ^= 1
+        half_made.half.write_bytes(raw)
+        with pytest.raises(Damaged, match="veen hub verify"):
+            half_made.start()
+    half_made.half.write_bytes(before)
+    half_made.start()
+    half_made.stop()
+    assert half_made.verify().ok
+
+
+def test_one_that_another_hub_signed_is_refused(half_made: Any) -> None:
+    checkpoint = Checkpoint.decode(half_made.half.read_bytes())
+    half_made.half.write_bytes(checkpoint.signed(driven_hub.a_key("another hub")).encode())
+    with pytest.raises(Damaged, match="not a checkpoint of this log"):
+        half_made.start()
+
+
+def test_one_of_another_root_is_refused(half_made: Any) -> None:
+    """Even by the hub's own key: it would fork the log."""
+    checkpoint = Checkpoint.decode(half_made.half.read_bytes())
+    forged = replace(checkpoint, mmr_root=bytes(32)).signed(
+        identity.load(half_made.datadir).current
+    )
+    half_made.half.write_bytes(forged.encode())
+    with pytest.raises(Damaged, match="not a checkpoint of this log"):
+        half_made.start()
+
+
+def test_one_of_a_label_that_the_index_does_not_know_is_refused(bench: Any, tmp_path: Path) -> None:
+    """An index from before the label, whose epoch has ended since and left no open chunk."""
+    client, stream = driven_hub.a_key("client"), driven_hub.STREAMS[1]
+    token = bench.authorize(client)
+    bench.stop()
+    shutil.copytree(bench.datadir.derived, tmp_path / "old")
+    bench.start()
+    bench.send(client, stream, token, 3)
+    bench.committer.tick(bench.now + 7_200)
+    bench.stop()
+    shutil.rmtree(bench.datadir.derived)
+    shutil.copytree(tmp_path / "old", bench.datadir.derived)
+    with pytest.raises(IndexMissing, match="veen hub rebuild"):
+        bench.start()
+    driven_hub.rebuild(bench.root)
+    bench.start()
+    bench.stop()
+    assert bench.verify().ok

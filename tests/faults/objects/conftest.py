@@ -1,0 +1,7 @@
+"""The fixtures that these tests share with those of other folders."""
+
+from __future__ import annotations
+
+from support.objects.fixtures import is_long, moto, retention, settings, store
+
+__all__ = ["is_long", "moto", "retention", "settings", "store"]

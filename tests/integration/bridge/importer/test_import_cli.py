@@ -1,0 +1,142 @@
+"""The commands of the importing side: what they say, their exit codes, and being stopped (I31)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.stream_map import OFFLINE_LOG
+from support.bridge import bridge_world, import_yard
+from support.hub.hub_process import hub_in
+from veen import captoken
+from veen.client.client import Client
+from veen.crypto import SigningKey
+from veen.digest import h
+from veen.keystore.directory import ClientDir
+from veen.label import stream_id
+
+ISSUER = SigningKey(h(b"issuer"))
+
+VEEN = [sys.executable, "-m", "cli.main", "bridge"]
+
+
+def veen(zone: Any, *words: object, code: int = 0) -> Any:
+    """A command with --json; what it printed."""
+    command = [*VEEN, *map(str, words), "--config", str(zone.root / "bridge.toml"), "--json"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert run.returncode == code, (run.stdout, run.stderr)
+    return json.loads(run.stdout)
+
+
+def bring(zone: Any, *media: Path, code: int = 0, more: tuple[str, ...] = ()) -> Any:
+    words = [word for medium in media for word in ("--medium", medium)]
+    return veen(zone, "import", *words, *more, "--operator", zone.name, code=code)
+
+
+def test_exit_codes_say_what_became_of_the_carriers(zone: Any) -> None:
+    assert bring(zone, code=6)["carriers"] == []
+    raw = zone.bundle(1, 3)
+    first = zone.carry(raw)
+    assert bring(zone, first)["imported_events"] == 3
+    assert bring(zone, first, code=7)["carriers"][0]["state"] == "duplicate"
+    behind = zone.medium(6, 7)
+    (waiting,) = bring(zone, behind, code=8)["carriers"]
+    assert "events 4 to 5" in waiting["detail"]
+    bad = zone.medium(4, 4)
+    (volume,) = bad.rglob("v001.agv")
+    whole = volume.read_bytes()
+    volume.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    assert bring(zone, bad, code=9)["carriers"][0]["code"] == "E.SIG/VOLUME"
+    result = veen(zone, "status")
+    assert result["streams"][0]["held"] == "1..3"
+    assert [item["state"] for item in result["unfinished"]] == ["waiting"]
+    bundle_id = bridge_world.parts(raw)[0].bundle_id.hex()
+    receipt = veen(zone, "receipt", bundle_id[:8], "--svg", zone.root / "r.svg")
+    assert len(receipt["words"].split()) == 6
+    assert receipt["text"].count("\n") < 60
+    assert (zone.root / "r.svg").read_text().startswith("<svg")
+    gap = ("--accept-gap", waiting["bundle_id"][:16])
+    bring(zone, code=1, more=gap)
+    assert bring(zone, more=(*gap, "--reason", "disc lost"))["imported_events"] == 2
+    zone.check([1, 2, 3, 6, 7])
+
+
+def test_people_approve_with_identities_of_their_own(zone: Any) -> None:
+    people = []
+    for name in ("alice", "bob"):
+        home = ClientDir(zone.root / name)
+        home.create(now=int(time.time()), random=os.urandom, passphrase=None)
+        people.append(home.read_card().client_id.hex())
+    keys = ", ".join(f'"{person}"' for person in people)
+    zone.write_settings(f'[[approvals]]\nprefix = "export/"\nneeded = 2\napprovers = [{keys}]\n')
+    (blocked,) = bring(zone, zone.medium(1, 2), code=12)["carriers"]
+    bundle = blocked["bundle_id"][:12]
+    assert veen(zone, "approve", bundle, "--client", zone.root / "alice")["decision"] == "approve"
+    veen(zone, "approve", bundle, "--client", zone.root / "alice", code=4)
+    veen(zone, "approve", "00000000", "--client", zone.root / "bob", code=4)
+    assert bring(zone, code=6)["carriers"] == []
+    veen(zone, "approve", bundle, "--client", zone.root / "bob")
+    assert bring(zone)["imported_events"] == 2
+    zone.check([1, 2])
+
+
+def test_i19_an_audit_identity_that_may_not_write_stops_everything(tmp_path: Path) -> None:
+    """A hub that asks for capabilities: the bridge has one, the audit identity not yet."""
+    toml = f'reads = "open"\nissuers = ["{ISSUER.public.hex()}"]\n'
+    with hub_in(tmp_path / "hub", toml) as hub:
+        zone = import_yard.Zone(tmp_path / "zone", hub, "gated")
+        _grant(zone, "bridge", zone.target)
+        medium = zone.medium(1, 3)
+        outcomes = bring(zone, medium, code=10)
+        assert (outcomes["imported_events"], outcomes["carriers"]) == (0, [])
+        assert outcomes["audit_pending"]
+        assert zone.imported() == []
+        _grant(zone, "audit", OFFLINE_LOG)
+        assert bring(zone)["imported_events"] == 3
+        zone.check([1, 2, 3])
+
+
+def _grant(zone: Any, name: str, stream: str) -> None:
+    with Client.open(zone.root / name, zone.hub.url) as client:
+        token = captoken.issue(
+            ISSUER,
+            subject_pk=client.session.identity.client_id,
+            stream_ids=[stream_id(stream)],
+            ttl=3600,
+        )
+        client.session.api.authorize(token)
+    zone.capabilities[name] = zone.root / f"{name}.cap"
+    zone.capabilities[name].write_bytes(token.encode())
+    zone.write_settings()
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT], ids=["term", "int"])
+def test_i31_a_run_that_is_told_to_stop_says_so_and_is_finished_by_the_next(
+    zone: Any, sent: signal.Signals
+) -> None:
+    hook = zone.root / "hook.py"
+    hook.write_text("import time; print('scanning', flush=True); time.sleep(600)")
+    zone.write_settings(importing=f'scan = ["{sys.executable}", "{hook}"]')
+    command = [*VEEN, "import", "--config", str(zone.root / "bridge.toml")]
+    command += ["--medium", str(zone.medium(1, 4)), "--operator", zone.name]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not list(zone.import_dir.root.glob("staging/*/bundle.cbor")):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(sent)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "run veen bridge import again" in said
+    zone.write_settings()
+    assert bring(zone)["imported_events"] == 4
+    zone.check([1, 2, 3, 4])

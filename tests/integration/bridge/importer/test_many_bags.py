@@ -1,0 +1,104 @@
+"""Media and inboxes with more in them than anybody looks at together (I29)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.carrier.format import Packing
+from bridge.carrier.medium import MOST_ON_MEDIUM
+from bridge.importer.importer import groups
+from bridge.importer.staging import bags_on
+from support.bridge import import_yard
+
+
+def test_a_medium_with_ten_thousand_bags_is_listed_in_the_order_of_its_bundles(
+    tmp_path: Path,
+) -> None:
+    for number in range(1, 10_001):
+        (tmp_path / f"3f2a90-c41b07-{number}-{number % 7}a").mkdir()
+    paths = bags_on(tmp_path)
+    assert [int(path.name.split("-")[2]) for path in paths] == list(range(1, 10_001))
+
+
+def test_a_medium_is_taken_in_a_portion_at_a_time(
+    zone: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 1100 if import_yard.LONG else 7
+    medium = zone.root / "many"
+    medium.mkdir()
+    for number in range(count):
+        (bag,) = zone.medium(2 * number + 1, 2 * number + 2).iterdir()
+        bag.rename(medium / bag.name)
+    if not import_yard.LONG:
+        monkeypatch.setattr("bridge.importer.run._BATCH", 3)
+    assert zone.states(medium) == ["imported"] * count
+    assert zone.kinds().count("import.waiting") == 0
+    zone.check(list(range(1, 2 * count + 1)))
+
+
+def test_a_set_whose_bags_come_in_several_portions_goes_in(
+    zone: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    medium = zone.carry(zone.bundle(1, 5), Packing(volume_bytes=1200, volumes_per_bag=1))
+    assert len(list(medium.iterdir())) > 3
+    monkeypatch.setattr("bridge.importer.run._BATCH", 2)
+    assert zone.states(medium) == ["imported"]
+    zone.check([1, 2, 3, 4, 5])
+
+
+def test_a_medium_beyond_all_bounds_is_refused_and_audited_and_the_inbox_goes_on(
+    zone: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = MOST_ON_MEDIUM if import_yard.LONG else 40
+    monkeypatch.setattr("bridge.carrier.medium.MOST_ON_MEDIUM", most)
+    hostile = zone.root / "hostile"
+    hostile.mkdir()
+    for number in range(most + 1):
+        (hostile / f"{number}").touch()
+    (bag,) = zone.medium(1, 3).iterdir()
+    zone.import_dir.create()
+    bag.rename(zone.import_dir.inbox / bag.name)
+    other = zone.medium(4, 5)
+    refused, *others = zone.run(hostile, other).outcomes
+    assert (refused.state.value, refused.code) == ("refused", "E.FORMAT/MEDIUM")
+    assert [other.state.value for other in others] == ["imported", "imported"]
+    (entry,) = (audit for audit in zone.audits() if audit.KIND == "import.failed")
+    assert f"more than {most} entries" in entry.detail
+    zone.check([1, 2, 3, 4, 5])
+
+
+def test_what_stays_in_the_inbox_is_in_nobodys_way(zone: Any) -> None:
+    """More bags than were once looked at, none of them whole; the sound one is the last."""
+    zone.import_dir.create()
+    for number in range(1100):
+        (zone.import_dir.inbox / f"{number:05d}").mkdir()
+    (bag,) = zone.medium(1, 3).iterdir()
+    bag.rename(zone.import_dir.inbox / "zz")
+    result = list(groups(zone.import_dir.inbox))
+    assert len(result) == 1101
+    assert "zz" in {item.name for item in result}
+
+
+def test_a_carrier_goes_in_beside_many_that_are_not_whole(zone: Any) -> None:
+    zone.import_dir.create()
+    count = 1100 if import_yard.LONG else 5
+    for number in range(count):
+        (zone.import_dir.inbox / f"{number:05d}").mkdir()
+    (bag,) = zone.medium(1, 3).iterdir()
+    bag.rename(zone.import_dir.inbox / "zz")
+    assert sorted(zone.states()) == ["imported", *["incomplete"] * count]
+    assert zone.states() == ["incomplete"] * count
+    assert zone.kinds().count("import.failed") == count
+    zone.check([1, 2, 3])
+
+
+def test_names_that_are_numbers_or_none_have_an_order(tmp_path: Path) -> None:
+    names = ["10", "2", "a-10", "a-2", "٣", "a", "1" * 200]
+    for name in names:
+        (tmp_path / name).mkdir()
+    result = [bag.name for bag in bags_on(tmp_path)]
+    assert result.index("2") < result.index("10")
+    assert result.index("a-2") < result.index("a-10")

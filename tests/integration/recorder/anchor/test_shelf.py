@@ -1,0 +1,173 @@
+"""Recorder checkpoints that are kept: written once, here and in object storage, and in order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from recorder.checkpoints.checkpoints import verify_chain, verify_next
+from recorder.checkpoints.store import (
+    CheckpointCadence,
+    CheckpointDirectory,
+    CheckpointStore,
+    RecorderCheckpointName,
+    identity_of_document,
+    parse_name,
+    read_document,
+    read_identity,
+)
+from support.recorder import anchor_documents
+from veen.crypto import SigningKey
+from veen.errors import Malformed, Untrusted
+from veen.log import layout
+from veen.objects.port import ObjectDamaged, Store, StoreUnavailable
+
+
+def test_refuses_a_file_that_is_not_what_it_is_called(checkpoint_store: CheckpointStore) -> None:
+    item, other = (
+        anchor_documents.a_checkpoint(),
+        anchor_documents.a_checkpoint(anchor_documents.START + 5),
+    )
+    checkpoint_store.put(item)
+    path = checkpoint_store.home.checkpoints / RecorderCheckpointName.of(item).file
+    for content in (other.encode(), item.encode()[:-1]):
+        path.chmod(0o600)
+        path.write_bytes(content)
+        with pytest.raises((Untrusted, Malformed), match=path.name):
+            checkpoint_store.latest()
+
+
+def test_refuses_damaged_objects(
+    checkpoint_store: CheckpointStore, store: Store, tmp_path: Path
+) -> None:
+    checkpoint_store.put(anchor_documents.a_checkpoint())
+    (stored,) = (tmp_path / "objects").rglob("*-*.cbor")
+    stored.chmod(0o600)
+    whole = stored.read_bytes()
+    stored.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    elsewhere = CheckpointStore(
+        CheckpointDirectory(tmp_path / "elsewhere"), anchor_documents.HUB.hub_id, store.objects
+    )
+    with pytest.raises(ObjectDamaged):
+        elsewhere.fetch()
+    assert elsewhere.names() == []
+
+
+def test_refuses_checkpoints_that_go_back() -> None:
+    first = anchor_documents.a_checkpoint(anchor_documents.START, (5, 2))
+    for later, said in (
+        (anchor_documents.a_checkpoint(anchor_documents.START - 1, (6, 2)), "before"),
+        (
+            anchor_documents.a_checkpoint(anchor_documents.START + 1, (4, 2)),
+            "record/app/a ended at 5",
+        ),
+        (anchor_documents.a_checkpoint(anchor_documents.START + 1, (5, 2), b"x"), "two roots"),
+    ):
+        with pytest.raises(Untrusted, match=f"{later.checkpoint_id.hex()}.*{said}"):
+            verify_chain([first, later], anchor_documents.HUB)
+    assert verify_chain(
+        [first, anchor_documents.a_checkpoint(anchor_documents.START, (5, 2))], anchor_documents.HUB
+    )
+
+
+def test_refuses_a_document_of_nobody() -> None:
+    good = anchor_documents.a_checkpoint()
+    forged = good.signed(SigningKey(b"f" * 32))
+    with pytest.raises(Untrusted, match="not signed by its hub"):
+        verify_next(forged, None, identity_of_document(forged, None))
+
+
+def test_keeps_here_what_the_store_did_not_take(
+    home: CheckpointDirectory, checkpoint_store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def out(key: str, body: bytes) -> None:
+        raise StoreUnavailable("the store is out")
+
+    a_checkpoint = anchor_documents.a_checkpoint()
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint_store._objects, "put", out)
+        with pytest.raises(StoreUnavailable):
+            checkpoint_store.put(a_checkpoint)
+    assert checkpoint_store.latest() == a_checkpoint
+    assert list(home.unstored.iterdir())
+    assert (checkpoint_store.settle(), checkpoint_store.settle()) == (1, 0)
+    assert list(home.unstored.iterdir()) == []
+
+
+def test_comes_back_from_the_store_alone(
+    checkpoint_store: CheckpointStore, store: Store, tmp_path: Path
+) -> None:
+    made = [anchor_documents.a_checkpoint(anchor_documents.START + n, (n, 0)) for n in (1, 3, 2)]
+    for item in made:
+        checkpoint_store.put(item)
+        checkpoint_store.put(item)
+    elsewhere = CheckpointStore(
+        CheckpointDirectory(tmp_path / "elsewhere"), anchor_documents.HUB.hub_id, store.objects
+    )
+    assert (elsewhere.fetch(), elsewhere.fetch()) == (3, 0)
+    assert elsewhere.names() == checkpoint_store.names()
+    assert elsewhere.latest() == made[1]
+    path = elsewhere.home.checkpoints / RecorderCheckpointName.of(made[0]).file
+    assert read_document(path) == made[0]
+
+
+def test_goes_without_a_store(home: CheckpointDirectory) -> None:
+    checkpoint_store = CheckpointStore(home, anchor_documents.HUB.hub_id, None)
+    assert checkpoint_store.latest() is None
+    checkpoint_store.put(anchor_documents.a_checkpoint())
+    assert (checkpoint_store.settle(), checkpoint_store.fetch(), len(checkpoint_store.names())) == (
+        0,
+        0,
+        1,
+    )
+
+
+@pytest.mark.parametrize("file", ["", "x.cbor", "1-2.cbor", f"{0:020d}-{'g' * 64}.cbor"])
+def test_other_files_are_no_checkpoints(file: str) -> None:
+    assert parse_name(file) is None
+
+
+@pytest.mark.parametrize(
+    ("minutes", "events", "age", "heads", "due"),
+    [
+        (5, 10, 0, {}, None),
+        (5, 10, 300, {"record/app/a": 3}, None),
+        (5, 10, 299, {"record/app/a": 4}, None),
+        (5, 10, 300, {"record/app/a": 4}, "5 minutes"),
+        (5, 10, 0, {"record/app/a": 8, "record/new": 5}, "10 events"),
+        (5, 10, 0, {"record/app/a": 8, "record/new": 4}, None),
+        (0, 10, 9_999, {"record/app/a": 12}, None),
+        (5, 0, 0, {"record/app/a": 1_000_000}, None),
+    ],
+)
+def test_a_checkpoint_is_due_by_time_and_by_volume(
+    minutes: int, events: int, age: int, heads: dict[str, int], due: str | None
+) -> None:
+    last = anchor_documents.a_checkpoint(anchor_documents.START, (3, 0))
+    cadence = CheckpointCadence(every_minutes=minutes, every_events=events)
+    result = cadence.due(anchor_documents.START + age, last, heads)
+    assert result == due or (due is not None and result is not None and result.startswith(due))
+    assert cadence.due(0, None, {}) == "there is none yet"
+
+
+def test_a_hub_is_known_by_its_first_key_or_by_its_papers(home: CheckpointDirectory) -> None:
+    old, new = anchor_documents.KEY, SigningKey(b"n" * 32)
+    rotated = anchor_documents.HUB.rotated(old, new.public, anchor_documents.START, 0)
+    late = anchor_documents.a_checkpoint(anchor_documents.START + 1)
+    late = type(late)(**{**_fields(late), "hub_public": new.public}).signed(new)
+    with pytest.raises(Untrusted, match="--identity"):
+        identity_of_document(late, None)
+    home.make()
+    (home.root / layout.IDENTITY).write_bytes(rotated.encode())
+    (home.root / layout.IDENTITY_SIG).write_bytes(rotated.signature_by(new))
+    late.verify(identity_of_document(late, read_identity(home.root)))
+    (home.root / layout.IDENTITY_SIG).write_bytes(rotated.signature_by(old))
+    with pytest.raises(Untrusted, match=layout.IDENTITY):
+        read_identity(home.root)
+
+
+def _fields(document: object) -> dict[str, object]:
+    from dataclasses import fields  # noqa: PLC0415
+
+    return {field.name: getattr(document, field.name) for field in fields(document)}  # type: ignore[arg-type]

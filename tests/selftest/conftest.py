@@ -1,3 +1,0 @@
-"""Self-tests run by the real program, whole or broken on purpose."""
-
-from __future__ import annotations

@@ -1,0 +1,1 @@
+"""What the tests share: processes they start, worlds they build, fixtures of several folders."""

@@ -1,0 +1,85 @@
+"""Stores for the tests: a directory, and a bucket of a real server process."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.objects import object_servers
+from veen.objects.port import FileSettings, HeadStore, ObjectStore, Retention, Store, StoreSettings
+from veen.objects.store import open_retention, open_store
+
+LONG = bool(os.environ.get("VEEN_TEST_LONG"))
+_NUMBER = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def is_long() -> bool:
+    return LONG
+
+
+@pytest.fixture(scope="session")
+def moto() -> Iterator[Any]:
+    server = object_servers.moto()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def start_rclone() -> Iterator[Callable[[Path], Any]]:
+    """Starts rclone on a folder; whatever is still running is gone after the test."""
+    started: list[Any] = []
+
+    def start(folder: Path) -> Any:
+        started.append(object_servers.rclone(folder))
+        return started[-1]
+
+    yield start
+    for server in started:
+        if server.process.poll() is None:
+            server.stop()
+
+
+@pytest.fixture
+def quick_folder() -> Iterator[Path]:
+    """In memory where there is such a place, for tests that sync thousands of times."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(params=["files", "s3"])
+def settings(request: pytest.FixtureRequest, tmp_path: Path) -> StoreSettings:
+    """An empty store of each kind."""
+    if request.param == "files":
+        return FileSettings(tmp_path / "store")
+    endpoint = request.getfixturevalue("moto").endpoint
+    prefix = f"test-{next(_NUMBER)}/"
+    result: StoreSettings = object_servers.s3_settings(endpoint, prefix)
+    return result
+
+
+@pytest.fixture
+def store(settings: StoreSettings) -> Store:
+    return open_store(settings, object_servers.KEYS)
+
+
+@pytest.fixture
+def objects(store: Store) -> ObjectStore:
+    return store.objects
+
+
+@pytest.fixture
+def heads(store: Store) -> HeadStore:
+    return store.heads
+
+
+@pytest.fixture
+def retention(store: Store, settings: StoreSettings) -> Retention:
+    return open_retention(settings, object_servers.KEYS)
