@@ -149,7 +149,7 @@ class BelieveOptions(AnchorTrust):
         The newest identity that is known decides; None where none is.
         """
         if self.hub_id is not None and checkpoint.hub_id != key_in_hex("--hub-id", self.hub_id):
-            raise Untrusted(f"the checkpoint is of hub {checkpoint.hub_id.hex()}")
+            raise Untrusted(f"the checkpoint belongs to another hub, {checkpoint.hub_id.hex()}")
         identity_files = read_identity(self.identity or beside)
         if (
             identity_files is not None
@@ -189,7 +189,7 @@ def verify(
     hub = believe.verify_signature(recorder_checkpoint, root, known)
     refs = [_read(path) for path in anchor or ()] or _beside(checkpoint, recorder_checkpoint)
     if not refs:
-        raise Refused(f"no anchor of {checkpoint} is known: name one with --anchor")
+        raise Refused(f"no anchor of {checkpoint} is stored: give one with --anchor")
     kinds, proven = believe.anchors(), []
     for name, raw in refs:
         if kind_of(raw) in kinds:
@@ -201,7 +201,7 @@ def verify(
         else:
             notice(f"{name} was not checked: give what proves anchors of kind {kind_of(raw)}")
     if not proven:
-        raise Refused("no anchor was checked: give --ledger or --tsa-certificate")
+        raise Refused("no anchor was verified: give --ledger or --tsa-certificate")
     show({**document(recorder_checkpoint), "proven": proven, "hub_identity_known": hub is not None})
     if hub is None:
         end_unproven(f"{checkpoint} is unproven: {NO_IDENTITY}")

@@ -97,19 +97,17 @@ def write_metrics(path: Path, store: StoreStatus, hubs: Iterable[HubStatus], now
     try:
         write_to_textfile(str(path), registry)
     except OSError as error:
-        raise Refused(
-            f"{path}: {error.strerror}: give --metrics a file that can be made"
-        ) from error
+        raise Refused(f"{path}: {error.strerror}: give a writable file with --metrics") from error
 
 
 def _tell_of_store(registry: CollectorRegistry, store: StoreStatus, now: int) -> None:
     looked_at = Gauge(
-        "veen_archive_looked_at_seconds", "When this was found out", ["store"], registry=registry
+        "veen_archive_looked_at_seconds", "Unix time of this probe", ["store"], registry=registry
     )
     looked_at.labels(store.url).set(now)
     keeps = Gauge(
         "veen_archive_keeps_condition",
-        "Whether the store keeps a condition of writes; none of one that was not asked",
+        "Whether the store honours a conditional write; absent if not probed",
         ["store", "condition"],
         registry=registry,
     )
@@ -372,7 +370,9 @@ def fork(
     Example: veen archive fork --store file:///mnt/archive --to ./fork --at 1794800000 --keys ./keys
     """
     if not keys.is_given:
-        raise typer.BadParameter("a fork needs the key that endorses its own: --client or --keys")
+        raise typer.BadParameter(
+            "a fork needs the current hub key to endorse its own: give --client or --keys"
+        )
     archive, settings = at.archive(), load(config)
     with progress("fork") as report:
         forked = restore_directory(
@@ -398,7 +398,8 @@ def _rotate(root: Path, archive: RestoredArchive) -> None:
     now = int(time.time())
     if archive.hub_time > now:
         raise Refused(
-            f"hub time, {archive.hub_time}, is ahead of this host's clock: wait, or set it"
+            f"hub time, {archive.hub_time}, is ahead of the clock of this host: wait, or correct "
+            "the clock"
         )
     identity.rotate(DataDir(root), os.urandom, now, 0)
 

@@ -203,7 +203,8 @@ def _gaps(
         listed = GapFile.read(file)
         if listed.source_hub_id != settings.hub.hub_id:
             raise typer.BadParameter(
-                f"{file} is about hub {listed.source_hub_id.hex()}, not about the hub of this zone"
+                f"{file}: expected gaps of hub {settings.hub.hub_id.hex()} of this zone, "
+                f"got those of hub {listed.source_hub_id.hex()}"
             )
         result += listed.gaps
     for item in result:
@@ -214,7 +215,7 @@ def _gaps(
 def _range(text: str) -> ExportGap:
     match = _RANGE.fullmatch(text)
     if match is None or not 1 <= int(match[2]) <= int(match[3]):
-        raise typer.BadParameter(f"--range {text!r}: NAME=FROM..TO is due, like export/a=5..9")
+        raise typer.BadParameter(f"--range {text!r}: expected NAME=FROM..TO, like export/a=5..9")
     return ExportGap(match[1], int(match[2]), int(match[3]))
 
 

@@ -156,7 +156,7 @@ def _import_dir(settings: BridgeSettings) -> ImportDirectory:
 
 def verify_prefix(text: str) -> None:
     if not _HEX.fullmatch(text):
-        raise typer.BadParameter(f"{text!r}: a bundle is named by 8 to 64 digits of its bundle_id")
+        raise typer.BadParameter(f"{text!r}: expected 8 to 64 hex digits of a bundle_id")
 
 
 def _one(prefix: str, known: set[str], what: str) -> str:
@@ -266,7 +266,9 @@ def import_(
 def _whole_id(text: str) -> bytes:
     verify_prefix(text)
     if len(text) != _ID_DIGITS:
-        raise typer.BadParameter(f"{text!r}: --unapproved takes a whole bundle_id, 64 hex digits")
+        raise typer.BadParameter(
+            f"--unapproved {text!r}: expected a whole bundle_id, 64 hex digits"
+        )
     return bytes.fromhex(text)
 
 

@@ -122,7 +122,10 @@ def pin(
     if not store.hubs and not store.exporters:
         raise Refused(f"{handed} holds no hub and no exporter; see veen bridge keys export-trust")
     if name is not None and len(store.exporters) > 1:
-        raise Refused(f"{handed} holds {len(store.exporters)} exporters, --name is for one")
+        raise Refused(
+            f"{handed} holds {len(store.exporters)} exporters: leave out --name, which is for a "
+            "single one"
+        )
     durable.make_directory(trust)
     done = []
     for item in _pinned(store, handed, trust, name):
@@ -156,9 +159,9 @@ def revoke_(
     Example: veen bridge keys revoke 11... --trust trust --reason "stolen, case 12"
     """
     if not _HEX.fullmatch(what):
-        raise typer.BadParameter(f"{what!r}: 64 hex digits are due; see veen bridge keys show")
+        raise typer.BadParameter(f"{what!r}: expected 64 hex digits; see veen bridge keys show")
     if not trust.is_dir():
-        raise Refused(f"{trust} is no directory; name the trust directory of this zone")
+        raise Refused(f"{trust} is not a directory; give the trust directory of this zone")
     revoke(trust, bytes.fromhex(what), printable(reason))
     _enter(trust, operator, revoked_line(bytes.fromhex(what), printable(reason)))
     show({"revoked": what, "reason": printable(reason)})

@@ -78,14 +78,16 @@ def read_granted(data: Path, hub_id: bytes) -> Granted:
     datadir = DataDir(data.absolute())
     hub = identity.read_identity(datadir)
     if hub.hub_id != hub_id:
-        raise Untrusted(f"{data} is of hub {hub.hub_id.hex()}, not of {hub_id.hex()}")
+        raise Untrusted(f"{data}: expected hub {hub_id.hex()}, got hub {hub.hub_id.hex()}")
     peaks: Peaks = EMPTY
     records = []
     for result in _entries(datadir, control_label(hub_id)):
         msg, receipt = result.entry.msg(), result.entry.receipt()
         peaks = peaks.append(msg.leaf_hash())
         if (receipt.leaf_hash, receipt.mmr_root) != (msg.leaf_hash(), peaks.root()):
-            raise Untrusted(f"{data}: entry {peaks.size} of the control log is not what was signed")
+            raise Untrusted(
+                f"{data}: entry {peaks.size} of the control log does not match its signed root"
+            )
         hub.verify_receipt(receipt)
         _verify_own(hub, msg.client_id, receipt.hub_ts)
         records.append(ControlRecord.of(msg))
@@ -103,7 +105,9 @@ def _verify_own(hub: HubIdentity, client_id: bytes, hub_ts: int) -> None:
     if client_id not in {
         hub_key.hub_pk for hub_key in hub.hub_keys if hub_key.overlaps(hub_ts, hub_ts)
     }:
-        raise Untrusted(f"an entry of the control log by {client_id.hex()}, who is not the hub")
+        raise Untrusted(
+            f"control log: expected entries of the hub, got one of client {client_id.hex()}"
+        )
 
 
 def _entries(datadir: DataDir, label: bytes) -> Iterator[LocatedEntry]:
@@ -329,7 +333,7 @@ def _directions(settings: BridgeSettings, zones: ZonesOptions) -> tuple[BridgeCl
         return _unreported("give --online, --online-hub and --offline-hub")
     there = load(zones.online)
     if there.zone is not BridgeZone.ONLINE:
-        raise Refused(f"{zones.online} is not of an online zone")
+        raise Refused(f"{zones.online}: expected the settings of an online zone")
     logs = [
         zones.online_data or zones.online_hub.absolute().parent / "hub",
         zones.offline_data or zones.offline_hub.absolute().parent / "hub",
@@ -365,7 +369,7 @@ def _way(evidence: ProofEvidence, event: str) -> dict[str, Any]:
         and event.seq == int(number)
     ]
     if not keys:
-        raise Refused(f"{event} is not here; see veen bridge reconcile for where it is")
+        raise Refused(f"{event} was not imported here; veen bridge reconcile shows where it is")
     return chain(evidence, OriginKey(*min(keys)))
 
 

@@ -148,7 +148,10 @@ def _offline() -> Callable[[BridgeSettings], None]:
     module = import_module(_OFFLINE) if find_spec(_OFFLINE) else None
     show_status: Callable[[BridgeSettings], None] | None = getattr(module, "offline_status", None)
     if show_status is None:
-        raise Refused("this program has no importer; the state of an offline zone is its to tell")
+        raise Refused(
+            "the commands of the importer are not installed: install veen[bridge] to see an "
+            "offline zone"
+        )
     return show_status
 
 

@@ -82,7 +82,9 @@ def verify(
     if settings is not None and settings.importing is not None:
         trust, key = trust or settings.trust, key or list(settings.importing.zone_keys)
     if level is Level.VALID and trust is None:
-        raise typer.BadParameter("--trust is needed to tell who signed; or ask for --level intact")
+        raise typer.BadParameter(
+            "--trust is needed to verify signatures; give it, or use --level intact"
+        )
     store = _trusted(trust, hub_identity)
     result = carriers([bag.absolute() for bag in bags])
     with room(scratch) as place:

@@ -65,7 +65,7 @@ def authorize(at: HubOptions, cap: CapOption) -> None:
         authorized = api.authorize(token)
     hub.verify_receipt(authorized.receipt)
     if (authorized.auth_ref, authorized.issued_at) != (token.auth_ref(), authorized.receipt.hub_ts):
-        raise Malformed("the hub answered for another capability")
+        raise Malformed("the hub responded with another capability than requested")
     show(
         {
             "auth_ref": authorized.auth_ref.hex(),
@@ -94,7 +94,7 @@ def status(at: HubOptions, cap: CapOption) -> None:
     with at.open() as api:
         status_ = api.capability(token.auth_ref())
     if status_.token != token:
-        raise Malformed("the hub answered for another capability")
+        raise Malformed("the hub responded with another capability than requested")
     show(
         {
             "auth_ref": token.auth_ref().hex(),
@@ -124,4 +124,6 @@ def _rate(text: str) -> Rate:
     try:
         return Rate(per_sec=int(per_sec.strip().removesuffix("/s")), burst=int(burst))
     except ValueError:
-        raise typer.BadParameter(f'--rate {text!r} is not like "5,10" or "5/s,10"') from None
+        raise typer.BadParameter(
+            f'--rate {text!r}: expected RATE,BURST, like "5,10" or "5/s,10"'
+        ) from None

@@ -119,7 +119,10 @@ def chosen(checkpoint_store: CheckpointStore, value: str | None) -> RecorderChec
             "veen recorder checkpoint create"
         )
     if not matching or (value and len(matching) > 1):
-        raise NoCheckpoint(f"{len(matching)} of {len(names)} checkpoints begin with {value!r}")
+        raise NoCheckpoint(
+            f"{value!r}: expected the start of one checkpoint_id, got {len(matching)} matches of "
+            f"{len(names)}"
+        )
     return matching[-1]
 
 

@@ -250,7 +250,7 @@ def _tell(stream: str, fields: dict[str, Any]) -> None:
         show(document | {"ok": False, "code": "UNTRUSTED", "detail": blame})
         raise typer.Exit(INTEGRITY)
     show(document)
-    raise Untrusted(f"{stream}: the snapshot does not hold: {blame}")
+    raise Untrusted(f"{stream}: the snapshot does not match the log: {blame}")
 
 
 def _claimed(claim: StateCheckpoint) -> dict[str, Any]:

@@ -297,7 +297,7 @@ def _refused(where: str, reply: httpx.Response) -> Rejected | HubRefused | Unrea
     try:
         return refusal(ErrorEnvelope.decode(reply.content))
     except Malformed:
-        return Unreachable(f"{where} answered {reply.status_code} without saying why")
+        return Unreachable(f"{where} answered {reply.status_code} without an error envelope")
 
 
 def metrics_summary(text: str) -> dict[str, Any]:
@@ -390,7 +390,7 @@ def profile(at: HubOptions) -> None:
     except HubRefused as error:
         if error.code != Code.NOT_FOUND.value:
             raise
-        raise HubRefused("E.PROFILE", "the hub tells no profile", {}, None) from error
+        raise HubRefused("E.PROFILE", "the hub reports no profile", {}, None) from error
     overlays = {name: name in status.features for name in _OVERLAYS}
     show(
         {

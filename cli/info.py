@@ -185,4 +185,4 @@ def _code(name: str) -> Code:
         return Code(name)
     except ValueError:
         known = ", ".join([*(item.value for item in Code), *FORMER])
-        raise typer.BadParameter(f"{name} is none of {known}.") from None
+        raise typer.BadParameter(f"unknown code {name}: expected one of {known}.") from None

@@ -89,8 +89,8 @@ def _in_place(files: list[Path], places: list[int]) -> list[Path]:
     """Verify attachments; the root commits to all of them, so that none may be missing."""
     if sorted(places) != list(range(len(files))):
         raise typer.BadParameter(
-            f"--index {places} for {len(files)} files: each place from 0 on is due once, "
-            "for the root is over all attachments of the message."
+            f"--index {places} for {len(files)} files: expected each index from 0 on once, "
+            "because the root covers all attachments of the message."
         )
     return [files[places.index(place)] for place in range(len(files))]
 
@@ -242,7 +242,7 @@ def send(
     Example: veen send --hub ./hub --client ./me --stream core/main --body '{"text": "hello"}'
     """
     if queue and (dump_msg or dump_receipt):
-        raise typer.BadParameter("--queue has no message and no receipt to dump yet")
+        raise typer.BadParameter("--queue excludes --dump-msg and --dump-receipt")
     content, arguments = body.encode(), event.arguments()
     if body.raw and event.schema is None:
         arguments["schema"] = BYTES_SCHEMA
@@ -305,7 +305,7 @@ def stream(
     Example: veen stream --hub ./hub --client ./me --stream core/main --from 1
     """
     if follow and (to_seq is not None or with_proof):
-        raise typer.BadParameter("--follow goes with neither --to nor --with-proof")
+        raise typer.BadParameter("--follow excludes --to and --with-proof")
     rules = profile.profile()
     with at.open() as client, progress("stream", "messages") as report:
         pairs = (

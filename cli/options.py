@@ -84,7 +84,7 @@ def _read(file: Path) -> bytes:
         raw = source.read(_MAX_BYTES + 1)
     line = raw.removesuffix(b"\n").removesuffix(b"\r")
     if not line or len(raw) > _MAX_BYTES or b"\n" in line:
-        raise typer.BadParameter(f"{file} is to hold one line of at most {_MAX_BYTES} bytes")
+        raise typer.BadParameter(f"{file}: expected one line of at most {_MAX_BYTES} bytes")
     return line
 
 
@@ -208,7 +208,7 @@ def key_in_hex(option: str, text: str) -> bytes:
     except ValueError:
         key = b""
     if len(key) != _KEY_BYTES:
-        raise typer.BadParameter(f"{option}: {text!r} is not 64 hex digits")
+        raise typer.BadParameter(f"{option} {text!r}: expected 64 hex digits")
     return key
 
 
@@ -222,7 +222,7 @@ def bearer(token_file: Path | None) -> Credentials:
         return Anonymous()
     token = token_file.read_bytes().strip()
     if not token.isascii() or not token.decode().isprintable():
-        raise typer.BadParameter(f"{token_file} is to hold one token of printable ASCII")
+        raise typer.BadParameter(f"{token_file}: expected one token of printable ASCII")
     return Bearer(token.decode())
 
 

@@ -120,9 +120,9 @@ def _read(file: str) -> dict[str, Any]:
     try:
         document = json.loads(text)
     except ValueError as error:
-        raise typer.BadParameter(f"{file} is no JSON: {error}") from error
+        raise typer.BadParameter(f"{file}: expected JSON: {error}") from error
     if not isinstance(document, dict):
-        raise typer.BadParameter(f"{file} is no JSON object")
+        raise typer.BadParameter(f"{file}: expected a JSON object")
     return document
 
 
@@ -150,7 +150,7 @@ class ReplayedQuery:
     def verify_one(self) -> None:
         given = [item for item in (self.package, self.query_id, self.result_id) if item is not None]
         if len(given) != 1:
-            raise typer.BadParameter("give a PACKAGE, --query-id or --result-id, and one of them")
+            raise typer.BadParameter("give exactly one of PACKAGE, --query-id and --result-id")
 
     def requested(self) -> RerunRequest:
         """The reference to an imported query."""
@@ -327,7 +327,7 @@ def result(
         hashed = rows_hash(pages.rows())
     said = pages.digest["rows_hash"], pages.digest["row_count"]
     if (hashed.rows_hash, hashed.row_count) != said:
-        raise Untrusted(f"the rows of {result_id} are not those of its digest")
+        raise Untrusted(f"the rows of {result_id} do not match its digest")
     notice(
         f"{hashed.row_count} rows, rows_hash {hashed.rows_hash} as in the digest; unproven, the "
         "service's word, until veen query verify says proven of the package"
@@ -405,7 +405,7 @@ class _Pages:
         while more:
             page = self._api.page(self._result_id, offset, _PAGE)
             if self.digest not in ({}, page["result_digest"]):
-                raise Untrusted(f"{self._result_id} has another digest on each page")
+                raise Untrusted(f"{self._result_id}: the digest differs between pages")
             if not self.digest:
                 _tell_faults(page)
             self.digest = page["result_digest"]

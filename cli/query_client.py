@@ -71,7 +71,7 @@ class QueryApi:
 
 def _named(result_id: str) -> str:
     if _RESULT_ID.fullmatch(result_id) is None:
-        raise Refused(f"{result_id!a} is not a result_id: it is like r-0123 and has no spaces")
+        raise Refused(f"{result_id!a}: expected a result_id like r-0123, without spaces")
     return result_id
 
 
@@ -79,7 +79,9 @@ def _document(reply: httpx.Response) -> dict[str, Any]:
     try:
         document = reply.json()
     except ValueError as error:
-        raise Unreachable(f"{reply.url} answered with no JSON: is it a query service?") from error
+        raise Unreachable(
+            f"{reply.url} answered without JSON: expected a query service at --api"
+        ) from error
     return dict(document)
 
 
@@ -87,7 +89,7 @@ def _refusal(reply: httpx.Response) -> VeenError:
     document = _document(reply)
     code, message = document.get("error_code"), document.get("message")
     if not isinstance(code, str) or not isinstance(message, str):
-        return Unreachable(f"{reply.url} answered {reply.status_code} and no error of the API")
+        return Unreachable(f"{reply.url} answered {reply.status_code} without an error of the API")
     return QueryRefused(code, message)
 
 
@@ -134,14 +136,14 @@ class ApiOptions:
                 timeout=min(max(retry_policy().timeout_sec, 30.0), _MOST_WAIT_SEC),
             )
         except (httpx.InvalidURL, UnicodeError) as error:
-            raise Refused(f"--api is not a URL like {DEFAULT_API}: {error}") from error
+            raise Refused(f"--api: expected a URL like {DEFAULT_API}: {error}") from error
 
     def _tls(self) -> ssl.SSLContext:
         """A TLS context for a private authority or those of the system, with a client
         certificate.
         """
         if self.cert is None and self.key is not None:
-            raise typer.BadParameter("--key goes with --cert FILE")
+            raise typer.BadParameter("--key needs --cert FILE")
         context = tls(self.ca) or ssl.create_default_context()
         if self.cert is not None:
             try:
@@ -154,7 +156,7 @@ class ApiOptions:
         if self.client is None:
             return bearer(self.token_file)
         if self.principal is None:
-            raise typer.BadParameter("--client needs --principal NAME, to sign under")
+            raise typer.BadParameter("--client needs --principal NAME, the name it signs under")
         directory = ClientDir(self.client.absolute())
         identity = directory.open(passphrase_of(directory, self.passphrase_file))
         around = runtime()
@@ -167,5 +169,6 @@ def read_package(path: Path) -> Package:
         return Package.decode(path.read_bytes())
     except Malformed as error:
         raise Malformed(
-            f"{path} is no evidence package as veen query proof writes it: {error}; fetch it again"
+            f"{path}: expected an evidence package as veen query proof writes it: {error}; fetch "
+            "it again"
         ) from error

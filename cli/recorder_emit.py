@@ -66,7 +66,7 @@ def emit(
     if (payload is None) == (file is None):
         raise typer.BadParameter("give one of --payload JSON, --file FILE and --file -")
     if payload is None and at_time is not None:
-        raise typer.BadParameter("--time goes with --payload; lines have their event_time")
+        raise typer.BadParameter("--time needs --payload; lines carry their own event_time")
     settings = at.settings()
     with at.emitter(settings) as emitter:
         if payload is not None:

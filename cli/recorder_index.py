@@ -201,9 +201,9 @@ def verify(at: ReaderOptions, options: FollowOptions) -> None:
     if result.differences:
         difference = result.differences[0]
         raise Untrusted(
-            f"the index is not what the log says, first at {difference.stream}, "
+            f"the index differs from the log, first at {difference.stream}, "
             f"stream_seq {difference.seq}: "
-            "make it again with veen recorder index rebuild"
+            "rebuild it with veen recorder index rebuild"
         )
 
 

@@ -96,7 +96,7 @@ class ReaderOptions:
                 yield client
             return
         if self.client is None:
-            raise typer.BadParameter("--hub needs --client: the directory of who reads")
+            raise typer.BadParameter("--hub needs --client, the directory of the reading identity")
         at = ClientOptions(
             client=self.client,
             hub=self.hub,
@@ -157,9 +157,9 @@ class WantedOptions:
         }
         by_seq = self.from_seq is not None or self.to_seq is not None
         if by_seq and (self.start or self.end):
-            raise typer.BadParameter("--from and --to, or --start and --end, not both")
+            raise typer.BadParameter("give --from and --to, or --start and --end, not both")
         if by_seq and len(names) != 1:
-            raise typer.BadParameter("--from and --to count within one --stream")
+            raise typer.BadParameter("--from and --to need exactly one --stream")
         if by_seq:
             return by_place(names[0], self.from_seq, self.to_seq, **how)
         return by_time(names, _ms("--start", self.start), _ms("--end", self.end), **how)
@@ -215,7 +215,7 @@ def replay(
         raise typer.BadParameter("--resume and --format parquet need --out")
     elif format_ is ReplayFormat.PARQUET and what.with_proofs:
         raise typer.BadParameter(
-            "--with-proofs goes with jsonl and cbor: Parquet has no place for them"
+            "--with-proofs needs --format jsonl or cbor: Parquet output has no proofs"
         )
     else:
         _replay(at, what, given, out, format_, resume=resume)
@@ -317,4 +317,4 @@ def _read_checkpoint(path: Path | None) -> RecorderCheckpoint | None:
     try:
         return RecorderCheckpoint.decode(path.read_bytes())
     except Malformed as error:
-        raise Malformed(f"{path} is no recorder checkpoint: {error}") from error
+        raise Malformed(f"{path}: expected a recorder checkpoint: {error}") from error

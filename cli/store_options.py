@@ -119,7 +119,7 @@ class StoreOptions:
         result = list(hubs(store))
         if len(result) != 1:
             names = ", ".join(item.hex() for item in result) or "none"
-            raise typer.BadParameter(f"name the hub with --hub-id; {self.store} holds: {names}")
+            raise typer.BadParameter(f"give the hub with --hub-id; {self.store} holds: {names}")
         return HubArchive(store, result[0])
 
     def _settings(self) -> StoreSettings:
@@ -209,7 +209,7 @@ def _from_escrow(
         raise NoKeys("the archive has no escrow: give the keys with --keys")
     document = archive.document(manifest.escrow, Escrow)
     if document.hub_id != manifest.hub_id:
-        raise Refused("the escrow is of another hub")
+        raise Refused("the escrow belongs to another hub")
     seeds = document.open(readers)
     refuse_without_current(archive.identity(manifest), seeds, "the escrow")
     return seeds
@@ -219,7 +219,7 @@ def store_credentials(prefix: str = "") -> StoreCredentials | None:
     """Credentials from the environment; an incomplete pair is refused."""
     pair = [f"{prefix}AWS_{name}" for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY")]
     if prefix and len([name for name in pair if os.environ.get(name)]) == 1:
-        raise Refused(f"of {pair[0]} and {pair[1]} one is not set")
+        raise Refused(f"expected both {pair[0]} and {pair[1]}, got one of them; set the other")
     return credentials_in(os.environ, prefix)
 
 
@@ -306,7 +306,7 @@ def _raise_job_error(job: str, code: int, output: list[str]) -> None:
         raise Refused(own[-1])
     lines = [line for line in output if line and not _CHATTER.search(line)]
     last = " | ".join(lines[-_MAX_LINES:])
-    raise Refused(f"Spark ended the job {job} with {code}: {last or 'it said nothing'}")
+    raise Refused(f"the Spark job {job} exited with {code}: {last or 'no output'}")
 
 
 class FoldEngine(Enum):

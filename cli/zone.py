@@ -130,7 +130,7 @@ def probe(part: PartArgument, directory: OneDirectoryOption) -> None:
 def _part(home: ZoneHome, name: str) -> ZoneService:
     result = {part.name: part for part in _parts(home)}
     if name not in result:
-        raise Refused(f"a zone has no {name}: it has {', '.join(result)}")
+        raise Refused(f"unknown part {name}: expected one of {', '.join(result)}")
     return result[name]
 
 
@@ -268,7 +268,7 @@ def _homes(directory: Path) -> list[ZoneHome]:
 def _ports(given: str) -> Ports:
     match = re.fullmatch(r"(\d{1,5}),(\d{1,5}),(\d{1,5})", given)
     if match is None or len(set(match.groups())) < 3:
-        raise UsageError(f"--ports {given}: three different numbers are due, as in 8080,8090,8081")
+        raise UsageError(f"--ports {given}: expected three different ports, like 8080,8090,8081")
     return Ports(*map(int, match.groups()))
 
 

@@ -32,7 +32,7 @@ def prefilter(raw: bytes, limits: Limits) -> bytes:
     if len(raw) > limits.max_msg_bytes:
         raise Rejected(
             Failure.SIZE_PREFILTER,
-            f"a message of {len(raw)} bytes, {limits.max_msg_bytes} are allowed",
+            f"message too large: expected at most {limits.max_msg_bytes} bytes, got {len(raw)}",
         )
     return raw
 
@@ -121,7 +121,7 @@ class VerifiedMsg(NamedTuple):
 
 def signed(msg: Msg) -> VerifiedMsg:
     if not msg.signature_is_valid():
-        raise Rejected(Failure.SIG_INVALID, "sig is not the client's over this message")
+        raise Rejected(Failure.SIG_INVALID, "sig is not a signature of client_id over this message")
     return VerifiedMsg.of(msg)
 
 
@@ -148,11 +148,16 @@ def authorise(
     if verified.auth_ref is None and not gate.required:
         return Authorised(verified, None)
     if grant is None:
-        raise Rejected(Failure.CAP_MISSING, "no capability is known under this auth_ref")
+        raise Rejected(
+            Failure.CAP_MISSING,
+            "no capability is registered under this auth_ref; authorize it first",
+        )
     _verify_grant(verified, grant, routed, gate)
     token = grant.token
     if hub_ts > token.expires_at(grant.issued_at):
-        raise Rejected(Failure.CAP_TTL, f"expired at {token.expires_at(grant.issued_at)}")
+        raise Rejected(
+            Failure.CAP_TTL, f"the capability expired at {token.expires_at(grant.issued_at)}"
+        )
     return Authorised(verified, _debit(grant, hub_ts))
 
 
@@ -161,12 +166,12 @@ def _verify_grant(verified: VerifiedMsg, grant: Grant, routed: Routed | None, ga
     if token.issuer_pk not in gate.issuers:
         raise Rejected(Failure.CAP_INVALID, f"issuer {token.issuer_pk.hex()} is not trusted here")
     if token.subject_pk != verified.client_id:
-        raise Rejected(Failure.AUTH_REF, "the capability is for another client_id")
+        raise Rejected(Failure.AUTH_REF, "the capability was issued to another client_id")
     if routed is None:
         if gate.required:
-            raise Rejected(Failure.AUTH_REF, "the label is of no stream known to this hub")
+            raise Rejected(Failure.AUTH_REF, "the label belongs to no stream of this hub")
     elif not token.allows_stream(routed.stream_id):
-        raise Rejected(Failure.AUTH_REF, f"the capability is not for {routed.stream.name}")
+        raise Rejected(Failure.AUTH_REF, f"the capability does not cover {routed.stream.name}")
 
 
 def _debit(grant: Grant, hub_ts: int) -> TokenBucket | None:
@@ -177,7 +182,9 @@ def _debit(grant: Grant, hub_ts: int) -> TokenBucket | None:
     left = refilled.debited()
     if left is None:
         wait = refilled.seconds_until_token(rate)
-        raise Rejected(Failure.CAP_RATE, "faster than the capability allows", retry_after=wait)
+        raise Rejected(
+            Failure.CAP_RATE, "the rate is above that of the capability", retry_after=wait
+        )
     return left
 
 
@@ -196,7 +203,7 @@ def in_sequence(
     if verified.prev_ack > head_seq or verified.prev_ack < cursor.prev_ack:
         raise Rejected(
             Failure.PREV_ACK,
-            f"prev_ack {verified.prev_ack} is not between {cursor.prev_ack} and {head_seq}",
+            f"prev_ack: expected {cursor.prev_ack} to {head_seq}, got {verified.prev_ack}",
             stream_seq=seq_of(verified.client_seq) if known else None,
         )
     if known:
@@ -208,7 +215,7 @@ def in_sequence(
     if verified.client_seq != cursor.client_seq + 1:
         raise Rejected(
             Failure.CLIENT_SEQ,
-            f"client_seq {verified.client_seq} does not follow {cursor.client_seq}",
+            f"client_seq: expected {cursor.client_seq + 1}, got {verified.client_seq}",
         )
     if routed is not None and not routed.in_window:
         raise Rejected(Failure.EPOCH, f"epoch {routed.epoch} is outside the accepted window")

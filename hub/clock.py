@@ -71,7 +71,9 @@ class HubClock:
         if self._ahead:
             _log.warning("the clock is right again; messages are accepted")
         if self._limit and step < -self._limit:
-            _log.error("the clock stepped back by %d s; hub time stands still until then", -step)
+            _log.error(
+                "the clock stepped back by %d s; hub time is held until the clock catches up", -step
+            )
         self._offset, self._ahead = offset, 0
         if wall >= self._latest:
             self._latest, self._accepted = wall, offset

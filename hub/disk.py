@@ -104,8 +104,8 @@ class DiskWatch:
         """Note a write that failed for lack of space; it is logged once, until one succeeds."""
         if self.refusal is None:
             _log.error(
-                "no room on the disk of %s: messages are refused (%s); make room, the hub goes on "
-                "by itself",
+                "disk of %s is full: messages are refused (%s); free space, and the hub resumes by "
+                "itself",
                 self._datadir.root,
                 why,
             )

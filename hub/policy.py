@@ -89,12 +89,12 @@ _ROLES = {role.title: role for role in Role}
 def _principal(table: dict[str, Any]) -> PolicyPrincipal:
     name = table.get("name")
     if not isinstance(name, str) or not name:
-        raise BadPolicy("a [[principals]] table needs a name")
+        raise BadPolicy("[[principals]]: expected a name, got none")
     unknown = sorted(set(table) - _KEYS)
     if unknown:
         raise BadPolicy(f"principal {name}: unknown key {unknown[0]!r}")
     if table.get("role") not in _ROLES:
-        raise BadPolicy(f"principal {name}: role is one of {sorted(_ROLES)}")
+        raise BadPolicy(f"principal {name}: expected a role of {sorted(_ROLES)}")
     principal = PolicyPrincipal(
         name=name,
         role=_ROLES[table["role"]],
@@ -140,7 +140,7 @@ def _patterns(name: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(
         isinstance(pattern, str) and pattern for pattern in value
     ):
-        raise BadPolicy(f"principal {name}: read and write are lists of stream patterns")
+        raise BadPolicy(f"principal {name}: expected lists of stream patterns in read and write")
     return tuple(value)
 
 
@@ -152,5 +152,5 @@ def _hex32(name: str, key: str, value: Any) -> bytes | None:
     except (TypeError, ValueError):
         decoded = b""
     if len(decoded) != 32:
-        raise BadPolicy(f"principal {name}: {key} is not 64 hex digits")
+        raise BadPolicy(f"principal {name}: {key}: expected 64 hex digits")
     return decoded

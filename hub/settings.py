@@ -79,31 +79,32 @@ class HubSettings:
 
     def __post_init__(self) -> None:
         if self.admission not in ("gated", "open"):
-            raise BadSettings(f"admission = {self.admission!r}: it is 'gated' or 'open'")
+            raise BadSettings(f"admission = {self.admission!r}: expected 'gated' or 'open'")
         if self.reads not in ("policy", "open"):
-            raise BadSettings(f"reads = {self.reads!r}: it is 'policy' or 'open'")
+            raise BadSettings(f"reads = {self.reads!r}: expected 'policy' or 'open'")
         if not is_address(self.listen):
             raise BadSettings(
-                f"listen = {self.listen!r}: an address and a port from 1 on, like 127.0.0.1:8080"
+                f"listen = {self.listen!r}: expected an address and a port, like 127.0.0.1:8080"
             )
         self._verify_numbers()
         if (self.tls_cert is None) != (self.tls_key is None):
-            raise BadSettings("tls_cert and tls_key go together")
+            raise BadSettings("tls_cert and tls_key: expected both or neither")
         for stream in self.streams:
             if stream.profile not in self.profiles:
                 raise BadSettings(f"stream {stream.name} uses a profile that is not configured")
 
     def _verify_numbers(self) -> None:
         if self.workers < 1 or self.threads < 1:
-            raise BadSettings("a hub needs at least one worker with one thread")
+            raise BadSettings("workers and threads: expected at least 1")
         if self.clock_step_limit_sec < 0:
             raise BadSettings(
-                f"clock_step_limit_sec = {self.clock_step_limit_sec}: seconds, or 0 for no limit"
+                f"clock_step_limit_sec = {self.clock_step_limit_sec}: expected seconds, or 0 for "
+                "no limit"
             )
         if self.request_timeout_sec < 1 or self.body_timeout_sec < 1:
-            raise BadSettings("request_timeout_sec and body_timeout_sec are at least 1")
+            raise BadSettings("request_timeout_sec and body_timeout_sec: expected at least 1")
         if self.log_max_bytes < 0 or self.log_backups < 0:
-            raise BadSettings("log_max_bytes and log_backups are at least 0")
+            raise BadSettings("log_max_bytes and log_backups: expected at least 0")
         _verify_disk(self.disk)
 
     @property
@@ -178,7 +179,7 @@ def _stream(table: dict[str, Any]) -> StreamRecord:
     unknown = sorted(set(table) - {"name", "epoch_sec", "pad_block", "max_msg_bytes"})
     if unknown or "name" not in table:
         raise BadSettings(
-            f"a [[streams]] table has name, epoch_sec, pad_block and max_msg_bytes, not {unknown}"
+            f"[[streams]]: expected name, epoch_sec, pad_block and max_msg_bytes, got {unknown}"
         )
     profile = Profile(
         epoch_sec=_typed("epoch_sec", table.get("epoch_sec", 0), int),
@@ -196,7 +197,7 @@ def _bounds(tables: Iterable[dict[str, Any]]) -> Iterator[StreamBound]:
 
 def _rule(table: dict[str, Any]) -> Rule:
     if set(table) != {"streams", "keep_days"}:
-        raise BadSettings("a [[retention]] table has streams (a pattern) and keep_days")
+        raise BadSettings("[[retention]]: expected streams (a pattern) and keep_days")
     rule = parse_rule(_typed("streams", table["streams"], str), table["keep_days"])
     verify_long_term(rule)
     return rule
@@ -205,7 +206,7 @@ def _rule(table: dict[str, Any]) -> Rule:
 def _limits(table: dict[str, Any]) -> Limits:
     unknown = sorted(set(table) - {field.name for field in fields(Limits)})
     if unknown:
-        raise BadSettings(f"[limits] has no {unknown[0]!r}")
+        raise BadSettings(f"[limits]: unknown key {unknown[0]!r}")
     return Limits(**table)
 
 
@@ -225,11 +226,11 @@ def parse_key(name: str, value: Any) -> bytes:
     except ValueError:
         key = b""
     if len(key) != 32:
-        raise BadSettings(f"{name}: {value!r} is not 64 hex digits")
+        raise BadSettings(f"{name} = {value!r}: expected 64 hex digits")
     return key
 
 
 def _typed(name: str, value: Any, expected: type) -> Any:
     if type(value) is not expected:
-        raise BadSettings(f"{name} = {value!r}: {expected.__name__} is due")
+        raise BadSettings(f"{name} = {value!r}: expected {expected.__name__}")
     return value

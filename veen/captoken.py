@@ -63,9 +63,9 @@ class Allow(WireMap):
 
     def rule(self) -> None:
         if not self.stream_ids:
-            raise Malformed("a capability for no stream")
+            raise Malformed("capability: expected at least one stream_id, got none")
         if list(self.stream_ids) != sorted(set(self.stream_ids)):
-            raise Malformed("stream_ids unsorted or doubled")
+            raise Malformed("capability: stream_ids out of order or duplicate")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class CapToken(WireMap):
 
     def rule(self) -> None:
         if not 1 <= len(self.sig_chain) <= MAX_CAP_CHAIN:
-            raise Malformed(f"a chain of {len(self.sig_chain)} signatures, 1 to 8 are allowed")
+            raise Malformed(f"capability: expected 1 to 8 signatures, got {len(self.sig_chain)}")
 
     def auth_ref(self) -> bytes:
         return ht("veen/cap", self.encode())
@@ -90,7 +90,7 @@ class CapToken(WireMap):
     def verify_chain(self) -> None:
         """Raise Untrusted unless the issuer signed each link over the grant and the link before."""
         if not self.sig_chain:
-            raise Untrusted("a capability without a signature")
+            raise Untrusted("capability: expected a signature, got none")
         previous = _NO_LINK
         for index, link in enumerate(self.sig_chain):
             if not signature_is_valid(self.issuer_pk, link, self.link_digest(previous)):
@@ -131,7 +131,9 @@ def issue(
 
 def _link(token: CapToken, issuer: SigningKey, previous: bytes) -> bytes:
     if issuer.public != token.issuer_pk:
-        raise Untrusted("only the issuer may sign a link")
+        raise Untrusted(
+            "the key does not belong to the issuer of the capability: only the issuer signs a link"
+        )
     return issuer.sign(token.link_digest(previous))
 
 

@@ -28,7 +28,10 @@ class Checkpoint(WireArray):
 
     def rule(self) -> None:
         if self.witness_sigs == ():
-            raise Malformed("a checkpoint without witnesses has seven elements")
+            raise Malformed(
+                "checkpoint: expected witness_sigs to be absent or to hold signatures, got an "
+                "empty list"
+            )
 
     def signed(self, key: SigningKey) -> Checkpoint:
         return replace(self, hub_sig=key.sign(self._signing_digest()))

@@ -34,11 +34,16 @@ def aead_encrypt(key: bytes, nonce: bytes, aad: bytes, plaintext: bytes) -> byte
 
 def aead_decrypt(key: bytes, nonce: bytes, aad: bytes, ciphertext: bytes) -> bytes:
     if len(ciphertext) < AEAD_TAG_BYTES:
-        raise Undecryptable(f"{len(ciphertext)} bytes are too few for a sealed body or attachment")
+        raise Undecryptable(
+            f"sealed body or attachment: expected at least {AEAD_TAG_BYTES} bytes, got "
+            f"{len(ciphertext)}"
+        )
     try:
         return bindings.crypto_aead_xchacha20poly1305_ietf_decrypt(ciphertext, aad, nonce, key)
     except CryptoError as error:
-        raise Undecryptable("a body or attachment does not open with this key") from error
+        raise Undecryptable(
+            "decryption failed: wrong key, or the body or attachment was altered"
+        ) from error
 
 
 class HpkeExporter(Protocol):
@@ -52,7 +57,9 @@ class HpkeSender:
 
     def __init__(self, recipient: bytes, ephemeral: bytes) -> None:
         if len(ephemeral) != HPKE_KEY_BYTES:
-            raise Malformed(f"{len(ephemeral)} ephemeral bytes, {HPKE_KEY_BYTES} are due")
+            raise Malformed(
+                f"HPKE ephemeral key: expected {HPKE_KEY_BYTES} bytes, got {len(ephemeral)}"
+            )
         try:
             public = _SUITE.kem.deserialize_public_key(recipient)
             pair = _SUITE.kem.derive_key_pair(ephemeral)
@@ -75,13 +82,17 @@ class HpkeRecipient:
             key = _SUITE.kem.deserialize_private_key(private)
             self._context = _SUITE.create_recipient_context(enc, key)
         except (PyHPKEError, ValueError) as error:
-            raise Undecryptable("not an HPKE encapsulation for an X25519 key") from error
+            raise Undecryptable(
+                "expected an HPKE encapsulation for an X25519 key, got other bytes"
+            ) from error
 
     def open(self, aad: bytes, ciphertext: bytes) -> bytes:
         try:
             return self._context.open(ciphertext, aad)
         except PyHPKEError as error:
-            raise Undecryptable("the header does not open with this key") from error
+            raise Undecryptable(
+                "decryption of the header failed: wrong key, or it was altered"
+            ) from error
 
     def export(self, context: bytes, length: int) -> bytes:
         return self._context.export(context, length)
@@ -90,7 +101,7 @@ class HpkeRecipient:
 def hpke_public_key(private: bytes) -> bytes:
     """The X25519 public key of 32 private bytes."""
     if len(private) != HPKE_KEY_BYTES:
-        raise Malformed(f"an X25519 private key of {len(private)} bytes, {HPKE_KEY_BYTES} are due")
+        raise Malformed(f"X25519 private key: expected {HPKE_KEY_BYTES} bytes, got {len(private)}")
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
 
@@ -101,7 +112,7 @@ class SigningKey:
 
     def __init__(self, seed: bytes) -> None:
         if len(seed) != bindings.crypto_sign_SEEDBYTES:
-            raise Malformed(f"an Ed25519 seed of {len(seed)} bytes, 32 are due")
+            raise Malformed(f"Ed25519 seed: expected 32 bytes, got {len(seed)}")
         self.public, self._secret = bindings.crypto_sign_seed_keypair(seed)
 
     def sign(self, digest: bytes) -> bytes:

@@ -149,14 +149,18 @@ class ImportedEvent(EventBody):
 
     def rule(self) -> None:
         if not self.position < self.count:
-            raise Malformed(f"event {self.position} of a run of {self.count}")
+            raise Malformed(f"expected a position below {self.count}, got {self.position}")
         if (self.origin_msg is None) != (self.excluded is not None):
-            raise Malformed("an event has its message, or the reason why it is kept out")
+            raise Malformed(
+                "expected the message of the event, or why it is withheld, got both or neither"
+            )
         if self.excluded is not None and (self.body_key or self.metadata) is not None:
-            raise Malformed("an event that is kept out is not disclosed")
+            raise Malformed("expected no disclosed content of a withheld event, got some")
         for name in (self.origin_stream, self.excluded):
             if name is not None and not 1 <= len(name.encode()) <= MAX_NAME_BYTES:
-                raise Malformed("a name is empty or too long")
+                raise Malformed(
+                    f"expected a name of 1 to {MAX_NAME_BYTES} bytes, got {len(name.encode())}"
+                )
 
     @property
     def is_last(self) -> bool:
@@ -172,7 +176,7 @@ class ImportedEvent(EventBody):
     def verify(self, hub: HubIdentity) -> None:
         """Raise Untrusted unless the origin's client and hub signed it; ``hub`` is pinned."""
         if hub.hub_id != self.source_hub_id:
-            raise Untrusted(f"the event is of hub {self.source_hub_id.hex()}")
+            raise Untrusted(f"the event is from hub {self.source_hub_id.hex()}")
         hub.verify_receipt(self.receipt())
         msg = self.msg()
         if msg is not None and not msg.signature_is_valid():

@@ -61,7 +61,7 @@ class StrictEd25519(HTTPSignatureAlgorithm):
 
     def verify(self, signature: bytes, message: bytes) -> None:
         if not signature_is_valid(self._public, signature, message):
-            raise InvalidSignature("not the principal's signature")
+            raise InvalidSignature("the signature was not made by the key of the principal")
 
 
 class _Keys(HTTPSignatureKeyResolver):
@@ -90,7 +90,7 @@ class SignatureVerifier:
                 body=body,
             )
         except HTTPMessageSignaturesException as error:
-            raise NotSigned(f"the signature does not hold: {error}") from error
+            raise NotSigned(f"the signature is invalid: {error}") from error
         covered = set(verified.covered_components)
         if not any(target <= covered for target in _TARGETS):
             raise NotSigned("the signature covers neither @target-uri nor @path and @query")

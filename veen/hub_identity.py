@@ -34,7 +34,7 @@ class HubKey(WireMap):
         if self.key_id != key_id(self.hub_pk):
             raise Malformed("key_id is not the fingerprint of hub_pk")
         if self.valid_until is not None and self.valid_until < self.valid_from:
-            raise Malformed("a key that ends before it begins")
+            raise Malformed("hub key: expected valid_until after valid_from, got an earlier time")
 
     def is_retired(self, hub_ts: int) -> bool:
         return self.valid_until is not None and self.valid_until < hub_ts
@@ -53,11 +53,11 @@ class HubIdentity(WireMap):
 
     def rule(self) -> None:
         if not self.hub_keys:
-            raise Malformed("a hub without a key")
+            raise Malformed("hub identity: expected at least one key, got none")
         if len({key.key_id for key in self.hub_keys}) != len(self.hub_keys):
-            raise Malformed("a hub key stands twice")
+            raise Malformed("hub identity: duplicate key")
         if list(self.hub_keys) != sorted(self.hub_keys, key=lambda key: key.valid_from):
-            raise Malformed("hub keys out of order")
+            raise Malformed("hub identity: keys out of order")
         if self.hub_id != hub_id(self.hub_keys[0].hub_pk):
             raise Malformed("hub_id is not the hash of the first hub key")
 

@@ -111,7 +111,7 @@ def verify_place(msg: Msg, receipt: Receipt, before: Before, rules: Rules) -> Af
 
 def _verify_sizes(msg: Msg, seq: int, rules: Rules) -> None:
     if len(msg.encode()) > rules.limits.max_msg_bytes:
-        raise Violation("I11", seq, f"a message of {len(msg.encode())} bytes")
+        raise Violation("I11", seq, f"the message is too large: {len(msg.encode())} bytes")
     try:
         check_ciphertext_sizes(msg.ciphertext, rules.limits)
     except WrongSize as error:
@@ -123,7 +123,7 @@ def _verify_leaf(msg: Msg, receipt: Receipt, rules: Rules) -> None:
     if not msg.ct_hash_matches():
         raise Violation("I1", seq, "ct_hash is not the hash of the ciphertext")
     if msg.label != receipt.label:
-        raise Violation("I2", seq, "message and receipt have two labels")
+        raise Violation("I2", seq, "message and receipt have different labels")
     if msg.leaf_hash() != receipt.leaf_hash:
         raise Violation("I2", seq, "leaf_hash is not that of the message")
     if msg.profile_id not in rules.profiles:
@@ -133,7 +133,7 @@ def _verify_leaf(msg: Msg, receipt: Receipt, rules: Rules) -> None:
 def _verify_root(receipt: Receipt, peaks: Peaks) -> Peaks:
     seq = receipt.stream_seq
     if seq != peaks.size + 1:
-        raise Violation("I3", seq, f"follows stream_seq {peaks.size}")
+        raise Violation("I3", seq, f"expected stream_seq {peaks.size + 1}, got {seq}")
     after = peaks.append(receipt.leaf_hash)
     if after.root() != receipt.mmr_root:
         raise Violation("I3", seq, "mmr_root is not the root after appending leaf_hash")
@@ -142,9 +142,9 @@ def _verify_root(receipt: Receipt, peaks: Peaks) -> Peaks:
 
 def _verify_client(msg: Msg, seq: int, before: Before) -> ClientCursor:
     if msg.prev_ack >= seq:
-        raise Violation("I6", seq, f"prev_ack {msg.prev_ack} was not there to be seen")
+        raise Violation("I6", seq, f"prev_ack {msg.prev_ack} is not before this message")
     if msg.client_seq == 0:
-        raise Violation("I9", seq, "client_seq starts at 1")
+        raise Violation("I9", seq, "expected client_seq from 1, got 0")
     if before.client is not None:
         _verify_follows(msg, seq, before.client)
     return ClientCursor(msg.client_seq, msg.prev_ack)
@@ -152,9 +152,11 @@ def _verify_client(msg: Msg, seq: int, before: Before) -> ClientCursor:
 
 def _verify_follows(msg: Msg, seq: int, last: ClientCursor) -> None:
     if msg.client_seq <= last.client_seq:
-        raise Violation("I8", seq, f"client_seq {msg.client_seq} is there already")
+        raise Violation("I8", seq, f"client_seq {msg.client_seq} was used before")
     if msg.client_seq != last.client_seq + 1:
-        raise Violation("I9", seq, f"client_seq {msg.client_seq} follows {last.client_seq}")
+        raise Violation(
+            "I9", seq, f"expected client_seq {last.client_seq + 1}, got {msg.client_seq}"
+        )
     if msg.prev_ack < last.prev_ack:
         raise Violation("I6", seq, f"prev_ack went back from {last.prev_ack} to {msg.prev_ack}")
 
@@ -164,16 +166,16 @@ def _verify_grant(msg: Msg, receipt: Receipt, grant: Grant | None, rules: Rules)
         return None
     seq, token = receipt.stream_seq, grant.token
     if msg.auth_ref != token.auth_ref() or msg.client_id != token.subject_pk:
-        raise Violation("I7", seq, "the capability is another client's")
+        raise Violation("I7", seq, "the capability was issued to another client")
     if rules.stream is not None and not token.allows_stream(rules.stream.stream_id):
-        raise Violation("I7", seq, "the capability is for other streams")
+        raise Violation("I7", seq, "the capability does not cover this stream")
     if receipt.hub_ts > token.expires_at(grant.issued_at):
-        raise Violation("I7", seq, f"the capability ended at {token.expires_at(grant.issued_at)}")
+        raise Violation("I7", seq, f"the capability expired at {token.expires_at(grant.issued_at)}")
     if token.allow.rate is None:
         return grant
     bucket = grant.bucket.refilled(token.allow.rate, receipt.hub_ts).debited()
     if bucket is None:
-        raise Violation("I7", seq, "faster than the capability allows")
+        raise Violation("I7", seq, "the rate is above that of the capability")
     return Grant(token, grant.issued_at, bucket)
 
 
@@ -183,7 +185,9 @@ def _verify_epoch(msg: Msg, receipt: Receipt, rules: Rules) -> None:
     if msg.profile_id != rules.stream.profile.profile_id():
         raise Violation("I4", receipt.stream_seq, "the profile is not that of the stream")
     if msg.label not in rules.stream.accepted(receipt.hub_ts, rules.limits.max_epoch_skew_sec):
-        raise Violation("I12", receipt.stream_seq, "the label is not of an epoch near hub_ts")
+        raise Violation(
+            "I12", receipt.stream_seq, "the label does not belong to an epoch at hub_ts"
+        )
 
 
 def verify_signatures(msg: Msg, receipt: Receipt, rules: Rules) -> None:

@@ -85,7 +85,7 @@ class Profile(WireMap):
     def rule(self) -> None:
         for name in self.ALGORITHMS:
             if getattr(self, name) != getattr(DEFAULT_PROFILE, name):
-                raise Malformed(f"profile names {getattr(self, name)!r} as {name}")
+                raise Malformed(f"profile: unsupported {name} {getattr(self, name)!r}")
 
 
 DEFAULT_PROFILE = Profile()

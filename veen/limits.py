@@ -45,11 +45,16 @@ class Limits:
             value = getattr(self, field.name)
             least = 0 if field.name == "max_epoch_skew_sec" else 1
             if type(value) is not int or value < least:
-                raise BadLimit(f"{field.name} = {value!r}: a whole number from {least} up is due")
+                raise BadLimit(
+                    f"{field.name} = {value!r}: expected a whole number of at least {least}"
+                )
             if value > _MAXIMA.get(field.name, value):
-                raise BadLimit(f"{field.name} = {value} is above {_MAXIMA[field.name]}")
+                raise BadLimit(f"{field.name} = {value}: expected at most {_MAXIMA[field.name]}")
         if self.max_chunk_bytes < self.largest_entry:
-            raise BadLimit(f"max_chunk_bytes must hold one entry of {self.largest_entry} bytes")
+            raise BadLimit(
+                f"max_chunk_bytes: expected at least {self.largest_entry}, the size of the "
+                "largest entry"
+            )
 
     @property
     def largest_entry(self) -> int:

@@ -31,7 +31,7 @@ class Peaks:
 
     def __post_init__(self) -> None:
         if self.size < 0 or len(self.hashes) != self.size.bit_count():
-            raise Untrusted(f"{len(self.hashes)} peaks cannot be those of {self.size} leaves")
+            raise Untrusted(f"{len(self.hashes)} peaks do not fit {self.size} leaves")
 
     def append(self, leaf: bytes) -> Peaks:
         return self.graft(0, leaf)

@@ -85,11 +85,11 @@ def check_attachment_sizes(attachments: Sequence[bytes], limits: Limits) -> None
 def _check_sizes(attachments: Sequence[bytes], limits: Limits, max_bytes: int) -> None:
     if len(attachments) > limits.max_attachments_per_msg:
         raise WrongSize(
-            f"{len(attachments)} attachments, {limits.max_attachments_per_msg} are allowed"
+            f"expected at most {limits.max_attachments_per_msg} attachments, got {len(attachments)}"
         )
     for index, attachment in enumerate(attachments):
         if len(attachment) > max_bytes:
-            raise WrongSize(f"attachment {index} has {len(attachment)} bytes")
+            raise WrongSize(f"attachment {index} is too large: {len(attachment)} bytes")
 
 
 def _node(left: bytes, right: bytes) -> bytes:
@@ -111,12 +111,12 @@ class Ciphertext:
     def decode(cls, raw: bytes, pad_block: int) -> Ciphertext:
         """The parts of ``raw``; trailing zeros are padding, anything else is refused."""
         if len(raw) < _FRAME.size:
-            raise Malformed(f"a ciphertext of {len(raw)} bytes, at least {_FRAME.size} are due")
+            raise Malformed(f"ciphertext: expected at least {_FRAME.size} bytes, got {len(raw)}")
         enc, header_size, body_size = _FRAME.unpack_from(raw)
         body_start = _FRAME.size + header_size
         end = body_start + body_size
         if end > len(raw):
-            raise Malformed(f"the ciphertext announces {end} bytes and has {len(raw)}")
+            raise Malformed(f"ciphertext: expected {end} bytes by its lengths, got {len(raw)}")
         _check_padding(raw, end, pad_block)
         return cls(enc, raw[_FRAME.size : body_start], raw[body_start:end])
 
@@ -129,22 +129,26 @@ def check_ciphertext_padding(raw: bytes, pad_block: int) -> None:
 
 def _check_padding(raw: bytes, end: int, pad_block: int) -> None:
     if pad_block and len(raw) % pad_block:
-        raise Malformed(f"{len(raw)} bytes are not a multiple of pad_block {pad_block}")
+        raise Malformed(
+            f"ciphertext: expected a multiple of pad_block {pad_block}, got {len(raw)} bytes"
+        )
     if raw.count(0, end) != len(raw) - end:
-        raise Malformed("padding that is not zero")
+        raise Malformed("ciphertext: expected zero bytes as padding, got others")
 
 
 def check_ciphertext_sizes(raw: bytes, limits: Limits) -> None:
     """Check the sizes that a hub sees without a key; WrongSize if one is not allowed."""
     if len(raw) > limits.max_msg_bytes or len(raw) < _FRAME.size:
-        raise WrongSize(f"a ciphertext of {len(raw)} bytes")
+        raise WrongSize(
+            f"ciphertext: expected {_FRAME.size} to {limits.max_msg_bytes} bytes, got {len(raw)}"
+        )
     _, header_size, body_size = _FRAME.unpack_from(raw)
     if header_size > limits.max_hdr_bytes:
-        raise WrongSize(f"header of {header_size} bytes, {limits.max_hdr_bytes} are allowed")
+        raise WrongSize(f"header: expected at most {limits.max_hdr_bytes} bytes, got {header_size}")
     if body_size > limits.max_body_bytes:
-        raise WrongSize(f"body of {body_size} bytes, {limits.max_body_bytes} are allowed")
+        raise WrongSize(f"body: expected at most {limits.max_body_bytes} bytes, got {body_size}")
     if _FRAME.size + header_size + body_size > len(raw):
-        raise WrongSize(f"the ciphertext announces more than its {len(raw)} bytes")
+        raise WrongSize(f"ciphertext: its lengths go beyond its {len(raw)} bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +236,10 @@ def seal_payload(
 ) -> Sealed:
     """Seal a payload and fill in its att_root; ``ephemeral`` is 32 new random bytes."""
     if header.att_root is not None:
-        raise Malformed("att_root is computed from the attachments, not given")
+        raise Malformed(
+            "expected no att_root in the header before sealing, got one; it is computed from the "
+            "attachments"
+        )
     check_attachment_sizes(attachments, limits)
     aad = place.aad()
     sender = HpkeSender(recipient, ephemeral)

@@ -35,9 +35,11 @@ class InclusionProof(WireMap):
 
     def rule(self) -> None:
         if not 1 <= self.stream_seq <= self.size:
-            raise Malformed(f"leaf {self.stream_seq} of {self.size}")
+            raise Malformed(
+                f"inclusion proof: expected a leaf from 1 to {self.size}, got {self.stream_seq}"
+            )
         if len(self.path) > MAX_PROOF_PATH or len(self.peaks) > MAX_PROOF_PATH:
-            raise Malformed(f"a proof of more than {MAX_PROOF_PATH} steps or peaks")
+            raise Malformed(f"proof: expected at most {MAX_PROOF_PATH} steps and peaks, got more")
 
     @classmethod
     def build(cls, nodes: mmr.Nodes, stream_seq: int, size: int) -> InclusionProof:
@@ -61,12 +63,18 @@ class InclusionProof(WireMap):
     def verify_form(self, stream_seq: int, size: int) -> None:
         """Raise Untrusted unless the proof has the length for that leaf at that size."""
         if (self.stream_seq, self.size) != (stream_seq, size):
-            raise Untrusted(f"a proof of leaf {self.stream_seq} of {self.size}, not of this one")
+            raise Untrusted(
+                f"inclusion proof: expected leaf {stream_seq} of {size}, got leaf "
+                f"{self.stream_seq} of {self.size}"
+            )
         if not 1 <= stream_seq <= size:
-            raise Untrusted(f"leaf {stream_seq} of {size}")
+            raise Untrusted(f"inclusion proof: expected a leaf from 1 to {size}, got {stream_seq}")
         height = _own_height(stream_seq, size)
         if len(self.path) != height or len(self.peaks) != size.bit_count() - 1:
-            raise Untrusted(f"{len(self.path)} steps and {len(self.peaks)} peaks at size {size}")
+            raise Untrusted(
+                f"inclusion proof: {len(self.path)} steps and {len(self.peaks)} peaks do not fit "
+                f"size {size}"
+            )
 
 
 class ProvenRange:
@@ -120,7 +128,10 @@ class ProvenRange:
         return (self._size & (1 << len(proof.path)) - 1).bit_count()
 
     def _not_in_range(self, proof: InclusionProof) -> Untrusted:
-        return Untrusted(f"leaf {proof.stream_seq} is not in the range of size {self._size}")
+        return Untrusted(
+            f"inclusion proof: expected a leaf of the range of size {self._size}, got leaf "
+            f"{proof.stream_seq}"
+        )
 
 
 def _own_height(stream_seq: int, size: int) -> int:
@@ -135,7 +146,7 @@ class ProofStep(WireMap):
 
     def rule(self) -> None:
         if self.dir not in (LEAF_ON_THE_LEFT, LEAF_ON_THE_RIGHT):
-            raise Malformed(f"direction {self.dir}")
+            raise Malformed(f"proof step: expected direction 0 or 1, got {self.dir}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +158,7 @@ class MmrProof(WireMap):
 
     def rule(self) -> None:
         if len(self.path) > MAX_PROOF_PATH or len(self.peaks_after) > MAX_PROOF_PATH:
-            raise Malformed(f"a proof of more than {MAX_PROOF_PATH} steps or peaks")
+            raise Malformed(f"proof: expected at most {MAX_PROOF_PATH} steps and peaks, got more")
 
     @classmethod
     def build(cls, nodes: mmr.Nodes, stream_seq: int) -> MmrProof:
@@ -167,25 +178,29 @@ class MmrProof(WireMap):
         Leaf, size and root come from the message and a signed object, never from the proof.
         """
         if stream_seq < 1:
-            raise Untrusted("stream_seq 0 has no proof")
+            raise Untrusted("inclusion proof: expected stream_seq from 1, got 0")
         if self.leaf_hash != leaf_hash:
-            raise Untrusted("the proof is of another leaf")
+            raise Untrusted("inclusion proof: it is about another leaf")
         self._verify_shape(stream_seq)
         peak = leaf_hash
         for step in self.path:
             peak = mmr.node(step.sib, peak)
         if mmr.Peaks(stream_seq, (peak, *self.peaks_after)).root() != root:
-            raise Untrusted(f"the proof does not lead to the root at {stream_seq}")
+            raise Untrusted(f"inclusion proof: it does not give the root at {stream_seq}")
 
     def _verify_shape(self, stream_seq: int) -> None:
         """Raise Untrusted unless the path is that of a right child up to the youngest peak."""
         height = mmr.trailing_ones(stream_seq - 1)
         if [step.dir for step in self.path] != [LEAF_ON_THE_RIGHT] * height:
-            raise Untrusted(f"the path is not that of the last of {stream_seq} leaves")
+            raise Untrusted(
+                f"inclusion proof: the path is not that of leaf {stream_seq}, the last one"
+            )
         if len(self.peaks_after) != stream_seq.bit_count() - 1:
-            raise Untrusted(f"{len(self.peaks_after)} other peaks at size {stream_seq}")
+            raise Untrusted(
+                f"inclusion proof: {len(self.peaks_after)} other peaks do not fit size {stream_seq}"
+            )
         if len(set(self.peaks_after)) != len(self.peaks_after):
-            raise Untrusted("a peak stands twice in the proof")
+            raise Untrusted("inclusion proof: duplicate peak")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,9 +216,12 @@ class RangeProof(WireMap):
 
     def rule(self) -> None:
         if not 1 <= self.from_seq <= self.to_seq + 1 <= self.size + 1:
-            raise Malformed(f"leaves {self.from_seq} to {self.to_seq} of {self.size}")
+            raise Malformed(
+                f"range proof: expected a range within 1 to {self.size}, got {self.from_seq} to "
+                f"{self.to_seq}"
+            )
         if len(self.peaks_before) > MAX_PROOF_PATH or len(self.subtrees_after) > 2 * MAX_PROOF_PATH:
-            raise Malformed("a proof with more parts than a range can have")
+            raise Malformed("range proof: more subtrees than a range can have")
 
     @classmethod
     def build(cls, nodes: mmr.Nodes, from_seq: int, to_seq: int, size: int) -> RangeProof:
@@ -233,18 +251,24 @@ class RangeProof(WireMap):
     def verify_after(self, peaks: Peaks, *, size: int, root: bytes) -> None:
         """Verify leaves that were appended to ``before()`` one by one, given as ``peaks``."""
         if size != self.size or self.to_seq > size:
-            raise Untrusted(f"a proof up to {self.to_seq} of {self.size}, not of {size}")
+            raise Untrusted(
+                f"range proof: expected size {size}, got leaves up to {self.to_seq} of size "
+                f"{self.size}"
+            )
         if peaks.size != self.to_seq:
-            raise Untrusted(f"the leaves end at {peaks.size}, not at {self.to_seq}")
+            raise Untrusted(
+                f"range proof: expected leaves up to {self.to_seq}, got them up to {peaks.size}"
+            )
         if self.after(peaks).root() != root:
-            raise Untrusted(f"the leaves do not lead to the root at {size}")
+            raise Untrusted(f"range proof: the leaves do not give the root at {size}")
 
     def after(self, peaks: Peaks) -> Peaks:
         """The peaks at the size, from those at to_seq; unverified without their signed root."""
         expected = tuple(mmr.subtrees(self.to_seq, self.size))
         if len(self.subtrees_after) != len(expected):
             raise Untrusted(
-                f"{len(self.subtrees_after)} subtrees after {self.to_seq} up to {self.size}"
+                f"range proof: {len(self.subtrees_after)} subtrees do not cover {self.to_seq} to "
+                f"{self.size}"
             )
         for (height, _), subtree in zip(expected, self.subtrees_after, strict=True):
             peaks = peaks.graft(height, subtree)
@@ -264,8 +288,10 @@ def verify_consistency(
     Both pairs of size and root come from signed objects.
     """
     if (proof.from_seq, proof.to_seq) != (old_size + 1, old_size):
-        raise Untrusted(f"not a proof of consistency with size {old_size}")
+        raise Untrusted(f"consistency proof: expected one from size {old_size}, got another range")
     old = proof.before()
     if old_size and old.root() != old_root:
-        raise Untrusted(f"the old peaks do not have the root at {old_size}")
+        raise Untrusted(
+            f"consistency proof: its peaks do not give the known root at size {old_size}"
+        )
     proof.verify_after(old, size=new_size, root=new_root)

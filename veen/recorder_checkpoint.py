@@ -50,16 +50,18 @@ class RecorderCheckpoint(WireMap):
     def rule(self) -> None:
         ids = [end.stream_id for end in self.ends]
         if any(left >= right for left, right in pairwise(ids)):
-            raise Malformed("streams of a recorder checkpoint out of order or doubled")
+            raise Malformed("recorder checkpoint: streams out of order or duplicate")
         if ids != [stream_id(name) for name in self.names]:
-            raise Malformed("names of a recorder checkpoint that are not those of its streams")
+            raise Malformed("recorder checkpoint: the names are not those of its streams")
         if self.log_root != log_root(self.ends):
-            raise Malformed("log_root is not that of the streams")
+            raise Malformed("recorder checkpoint: log_root does not match its streams")
         ends = [(end.last_seq, end.mmr_root) for end in self.ends if end.last_seq]
         if ends != [(checkpoint.upto_seq, checkpoint.mmr_root) for checkpoint in self.checkpoints]:
-            raise Malformed("the checkpoints are not those of the streams' ends")
+            raise Malformed(
+                "recorder checkpoint: the label checkpoints do not match the ends of the streams"
+            )
         if any(end.mmr_root != EMPTY_ROOT for end in self.ends if not end.last_seq):
-            raise Malformed("an empty stream with a root")
+            raise Malformed("recorder checkpoint: an empty stream has a root")
 
     @property
     def checkpoint_id(self) -> bytes:
@@ -111,14 +113,17 @@ class RecorderCheckpoint(WireMap):
     def verify_follows(self, earlier: RecorderCheckpoint) -> None:
         """Raise Untrusted if this is behind an earlier document in time or in any stream."""
         if self.created_at < earlier.created_at:
-            raise Untrusted(f"made at {self.created_at}, before {earlier.created_at}")
+            raise Untrusted(
+                f"recorder checkpoint: created_at {self.created_at} is before "
+                f"{earlier.created_at} of the one before"
+            )
         ends = {end.stream_id: end for end in self.ends}
         for name, old in zip(earlier.names, earlier.ends, strict=True):
             new = ends.get(old.stream_id)
             if new is None or new.last_seq < old.last_seq:
-                raise Untrusted(f"{name} ended at {old.last_seq} and is behind that now")
+                raise Untrusted(f"{name} ended at {old.last_seq} before and ends earlier now")
             if new.last_seq == old.last_seq and new.mmr_root != old.mmr_root:
-                raise Untrusted(f"{name} has two roots at {old.last_seq}")
+                raise Untrusted(f"{name} has two different roots at {old.last_seq}")
 
     def _verify_stream(
         self, hub: HubIdentity, name: str, checkpoint: Checkpoint, hub_ts: int

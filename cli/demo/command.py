@@ -179,7 +179,9 @@ def _store_keys() -> dict[str, str]:
 def _make_room(root: Path, *, again: bool) -> None:
     zones = [ZoneHome(root / name) for name in ("z1", "z2")]
     if any(is_held(home) for home in zones):
-        raise Refused(f"a demonstration runs in {root}; wait for it, or take another --directory")
+        raise Refused(
+            f"another demonstration runs in {root}; wait for its end, or give another --directory"
+        )
     if again and (root / ".demo").exists():
         shutil.rmtree(root)
     if root.exists() and any(root.iterdir()):

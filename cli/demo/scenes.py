@@ -292,7 +292,7 @@ def _await_status(stage: DemoStage, is_due: Callable[[Mapping[str, Any]], bool])
     deadline = time.monotonic() + until
     while not is_due(document := stage.commands.veen(*argv).document):
         if time.monotonic() > deadline:
-            raise Refused(f"the index of Z2 is not where it should be after {until} s: {document}")
+            raise Refused(f"the index of Z2 did not catch up within {until} s: {document}")
         time.sleep(_LOOK_SEC)
 
 
@@ -502,6 +502,6 @@ def _replace(carrier: Path, file: Path, raw: bytes) -> None:
     file.write_bytes(raw)
     telling = [path for path in sorted(carrier.glob("*manifest-*.txt")) if true in path.read_text()]
     if not telling and file.parent != carrier:
-        raise Refused(f"no manifest of {carrier} tells of {file.name}")
+        raise Refused(f"no manifest of {carrier} lists {file.name}")
     for item in telling:
         _replace(carrier, item, item.read_text().replace(true, false).encode())

@@ -201,7 +201,7 @@ def await_that(there: Callable[[], Any], what: str, timeout_sec: float) -> Any:
     deadline = time.monotonic() + timeout_sec
     while not (value := there()):
         if time.monotonic() > deadline:
-            raise Refused(f"waited {timeout_sec:.0f} s in vain for {what}")
+            raise Refused(f"timed out after {timeout_sec:.0f} s, waiting for {what}")
         interruptible_sleep(_LOOK_SEC)
     return value
 

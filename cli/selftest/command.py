@@ -127,7 +127,7 @@ def _requested(suites: Sequence[Suite], only: list[str] | None) -> frozenset[str
     names = names_of(suites)
     unknown = sorted(set(only or ()) - names)
     if unknown:
-        raise typer.BadParameter(f"there is no step {unknown[0]!r}; there are {_list(names)}")
+        raise typer.BadParameter(f"unknown step {unknown[0]!r}; the steps are {_list(names)}")
     return frozenset(only) if only else names
 
 

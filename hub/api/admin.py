@@ -78,7 +78,7 @@ def _ordered(report: EquivocationReport) -> dict[str, Receipt]:
 def _verify_contradiction(report: EquivocationReport, identity: HubIdentity) -> None:
     first, second = report.first, report.second
     if not first.contradicts(second):
-        raise Refused(Code.BAD_REQUEST, "the two receipts can both be true")
+        raise Refused(Code.BAD_REQUEST, "the two receipts do not contradict each other")
     try:
         identity.verify_receipt(first)
         identity.verify_receipt(second)
@@ -131,7 +131,9 @@ def register_stream() -> Response:
     request = body.envelope(RegisterRequest)
     profile = Profile(epoch_sec=request.epoch_sec or 0, pad_block=request.pad_block or 0)
     if profile not in hub.settings.profiles:
-        raise Refused(Code.BAD_REQUEST, "no such profile is configured", {"field": "profile"})
+        raise Refused(
+            Code.BAD_REQUEST, "the profile is not configured at this hub", {"field": "profile"}
+        )
     record = _record(request.name, profile)
     try:
         hub.sequencer.register(record)
@@ -262,7 +264,9 @@ def _verify_limits(hub: HubContext, token: CapToken) -> None:
     record = ControlRecord(kind=AUTHORIZE, body=token.encode())
     if len(record.encode()) > limits.max_hdr_bytes:
         raise Refused(
-            Code.LIMIT, "the capability is too large", {"max_allowed": limits.max_hdr_bytes}
+            Code.LIMIT,
+            "the capability is larger than this hub accepts",
+            {"max_allowed": limits.max_hdr_bytes},
         )
 
 

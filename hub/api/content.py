@@ -40,7 +40,7 @@ def query(cls: type[QueryT]) -> QueryT:
     values: dict[str, object] = {}
     for name, given in request.args.lists():
         if len(given) != 1:
-            raise Refused(Code.BAD_REQUEST, f"{name} is given twice", {"field": name})
+            raise Refused(Code.BAD_REQUEST, f"{name} is given more than once", {"field": name})
         number = name in _NUMBERS and _NUMBER.fullmatch(given[0])
         values[name] = int(given[0]) if number else given[0]
     try:
@@ -62,7 +62,7 @@ def strict_json_loads(raw: bytes, max_values: int) -> Any:
     """
     count = raw.count(b",") + raw.count(b"[") + raw.count(b"{")
     if count > max_values:
-        raise TooManyValues(f"JSON of {count} values or more, {max_values} are allowed")
+        raise TooManyValues(f"JSON: expected at most {max_values} values, got at least {count}")
     try:
         return json.loads(
             raw,
@@ -79,12 +79,12 @@ def strict_json_loads(raw: bytes, max_values: int) -> Any:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     object_ = dict(pairs)
     if len(object_) != len(pairs):
-        raise Malformed("a key stands twice in a JSON object")
+        raise Malformed("duplicate key in a JSON object")
     return object_
 
 
 def _reject_number(text: str) -> Never:
-    raise Malformed(f"{text} is not an unsigned integer")
+    raise Malformed(f"expected an unsigned integer, got {text}")
 
 
 class ContentFormat(Enum):
@@ -128,11 +128,15 @@ class BodyTooLarge(Exception):
 
 def request_format() -> ContentFormat:
     if request.content_encoding not in (None, "", "identity"):
-        raise Refused(Code.BAD_REQUEST, f"content-encoding {request.content_encoding} is not read")
+        raise Refused(
+            Code.BAD_REQUEST, f"content-encoding {request.content_encoding} is not supported"
+        )
     format_ = _format_of(request.mimetype)
     if format_ is None:
         known_types = " or ".join(known.value for known in ContentFormat)
-        raise Refused(Code.BAD_REQUEST, f"content-type {request.mimetype!r}, {known_types} is due")
+        raise Refused(
+            Code.BAD_REQUEST, f"content-type: expected {known_types}, got {request.mimetype!r}"
+        )
     return format_
 
 
@@ -162,7 +166,7 @@ def small_body() -> RequestBody:
 def no_body() -> RequestBody:
     """The empty body of a GET; any other is refused."""
     if request.content_length:
-        raise Refused(Code.BAD_REQUEST, "a GET request has no body")
+        raise Refused(Code.BAD_REQUEST, "expected no body in a GET request, got one")
     return RequestBody(b"", ContentFormat.JSON)
 
 

@@ -191,7 +191,9 @@ class RequestCredentials:
         if authorization is not None:
             return self._bearer(authorization)
         if "Signature" not in request.headers:
-            raise Refused(Code.UNAUTHORIZED, "a bearer token or a signed request is due")
+            raise Refused(
+                Code.UNAUTHORIZED, "expected a bearer token or a signed request, got neither"
+            )
         try:
             return self._signatures.principal(_message(), body)
         except NotSigned as error:
@@ -207,7 +209,7 @@ class RequestCredentials:
             if hmac.compare_digest(principal.token_sha256 or b"", digest)
         ]
         if scheme.lower() != _BEARER or not matching:
-            raise Refused(Code.UNAUTHORIZED, "the token is nobody's")
+            raise Refused(Code.UNAUTHORIZED, "the token belongs to no principal of the policy")
         return matching[0]
 
 
@@ -258,7 +260,11 @@ class Viewer:
         """The label, if the viewer may read it."""
         row = self.reader.label(label)
         if not self.may_read(row):
-            raise Refused(Code.FORBIDDEN, "the stream of this label is not yours", {"label": label})
+            raise Refused(
+                Code.FORBIDDEN,
+                "the principal may not access the stream of this label",
+                {"label": label},
+            )
         return row
 
     def may_read(self, row: LabelRow) -> bool:
@@ -275,7 +281,7 @@ class Viewer:
         if self.principal is None or self.principal.role.reads_recorder_checkpoints:
             return
         role = self.principal.role.title
-        raise Refused(Code.FORBIDDEN, f"role {role} does not read recorder checkpoints")
+        raise Refused(Code.FORBIDDEN, f"role {role} may not read recorder checkpoints")
 
     def _reads_everything(self) -> bool:
         return self.principal is None or _EVERYTHING in self.principal.read
@@ -299,7 +305,7 @@ class Access:
         """The sender, who must be a principal that manages the hub, even where reads are open."""
         principal = self._credentials.principal(body)
         if not principal.role.manages:
-            raise Refused(Code.FORBIDDEN, f"role {principal.role.title} does not manage the hub")
+            raise Refused(Code.FORBIDDEN, f"role {principal.role.title} may not manage the hub")
         return principal
 
 

@@ -220,6 +220,6 @@ def _verify_batch_size(count: int) -> None:
     if count > MAX_BATCH:
         raise Refused(
             Code.LIMIT,
-            f"a batch of {count} messages",
+            f"batch too large: expected at most {MAX_BATCH} messages, got {count}",
             {"field": "msgs", "max_allowed": MAX_BATCH, "actual": count},
         )

@@ -55,7 +55,7 @@ def check_private_keys(datadir: DataDir, hub: HubIdentity, check: TrustCheck, hu
             check.notes.append(f"{name}: not a key of this hub")
         elif not _is_key(path.read_bytes(), expected[path.name].hub_pk):
             check.faults.append(
-                AuditFault(name, 0, None, "is not the private key of its name", "KEY")
+                AuditFault(name, 0, None, "is not the private key that its name says", "KEY")
             )
         elif expected[path.name].is_retired(hub_ts):
             what = "the seed of a key that has retired; the hub deletes it when it runs"

@@ -62,7 +62,9 @@ class _Group:
             for decided in self._decided[: self._settled]
         ]
         left = self._size - self._settled
-        return settled + [Unavailable("the hub has no room for it now") for _ in range(left)]
+        return settled + [
+            Unavailable("the disk of the hub is full; try again later") for _ in range(left)
+        ]
 
 
 class Committer:
@@ -145,7 +147,7 @@ class Committer:
         if routed is not None:
             self._verify_size(verified, routed)
         if routed is not None and routed.profile_id != verified.profile_id:
-            raise Rejected(Failure.PROFILE, f"{routed.stream.name} uses another profile")
+            raise Rejected(Failure.PROFILE, f"{routed.stream.name} has another profile")
         authorised = authorise(verified, self._grant(batch, verified), routed, self._gate, now)
         label_log = self.log.label(verified.label)
         closed = None if label_log else self.log.index.label(verified.label)
@@ -172,7 +174,8 @@ class Committer:
         if max_bytes is not None and len(verified.raw) > max_bytes:
             raise Rejected(
                 Failure.FIELD_SIZE,
-                f"a message of {len(verified.raw)} bytes, {routed.stream.name} takes {max_bytes}",
+                f"message too large: {routed.stream.name} takes at most {max_bytes} bytes, got "
+                f"{len(verified.raw)}",
             )
 
     def _append(
@@ -221,6 +224,11 @@ def _verify_limits(token: CapToken, record: ControlRecord, limits: Limits) -> No
     if rate is not None and (
         rate.per_sec > limits.max_cap_rate_per_sec or rate.burst > limits.max_cap_rate_burst
     ):
-        raise Rejected(Failure.CAP_INVALID, "its rate is above what this hub allows")
+        raise Rejected(
+            Failure.CAP_INVALID, "the rate of the capability is above what this hub allows"
+        )
     if len(record.encode()) > limits.max_hdr_bytes:
-        raise Rejected(Failure.CAP_INVALID, f"its {len(record.body)} bytes are too many to log")
+        raise Rejected(
+            Failure.CAP_INVALID,
+            f"the capability is too large for the log: {len(record.body)} bytes",
+        )

@@ -205,7 +205,7 @@ class SequencerClient:
         except (EOFError, OSError) as error:
             connection.close()
             self._local.connection = None
-            raise Unavailable("the sequencer did not answer; ask again") from error
+            raise Unavailable("the sequencer did not respond; retry") from error
 
     def _connection(self) -> Connection:
         connection: Connection | None = getattr(self._local, "connection", None)
@@ -221,14 +221,14 @@ class SequencerClient:
                 connection.connect(address)
         except OSError as error:
             connection.close()
-            raise Unavailable("the sequencer is not there") from error
+            raise Unavailable("the sequencer is not running") from error
         return Connection(connection.detach())
 
     @contextmanager
     def _reserve(self, count: int) -> Iterator[None]:
         with self._guard:
             if self._waiting and self._waiting + count > self._queue_limit:
-                raise Unavailable(f"{self._waiting} messages are waiting already")
+                raise Unavailable(f"the queue is full: {self._waiting} messages are waiting")
             self._waiting += count
         try:
             yield

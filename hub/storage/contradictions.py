@@ -54,8 +54,8 @@ class ArtefactCheck:
             return
         if receipt_root is not None and receipt_root != peaks.root():
             raise Damaged(
-                f"the log of label {self.files.label.hex()} leads to another root at {size} than "
-                "the receipt there: run `veen hub verify`; nothing was rebuilt"
+                f"the log of label {self.files.label.hex()} has another root at {size} than "
+                "its receipt: run `veen hub verify`; nothing was rebuilt"
             )
         wrong = is_signed and self._checkpoint(size).mmr_root != peaks.root()
         if wrong or self._has_other_snapshot(peaks):

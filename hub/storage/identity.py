@@ -119,7 +119,7 @@ def load(datadir: DataDir) -> HubKeys:
     if identity.current.key_id not in private:
         raise VeenError(
             f"no private key for the current hub key {identity.current.key_id.hex()} in "
-            f"{datadir.keys}: put it back; without it this hub can be read but not continued"
+            f"{datadir.keys}: restore it; without it this hub can be read but not continued"
         )
     return HubKeys(identity, private)
 
@@ -158,7 +158,9 @@ def _document(datadir: DataDir, name: str) -> bytes:
     try:
         return datadir.file(name).read_bytes()
     except FileNotFoundError:
-        raise VeenError(f"{datadir.root} has no {name}: it is not a hub's, or not whole") from None
+        raise VeenError(
+            f"{datadir.root} has no {name}: expected the complete data directory of a hub"
+        ) from None
 
 
 def rotate(datadir: DataDir, random: Randomness, now: int, overlap_sec: int) -> HubKeys:

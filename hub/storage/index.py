@@ -144,7 +144,7 @@ class Index:
                 yield
         except sqlite3.OperationalError as error:
             if sqlite.is_full(error, self._directory):
-                raise NoSpace(f"no room for the index: {error}") from error
+                raise NoSpace(f"disk full: the index cannot be written: {error}") from error
             raise
 
     @contextmanager

@@ -177,7 +177,7 @@ def read_peaks(datadir: DataDir, label: bytes, upto_seq: int) -> Peaks:
     except FileNotFoundError:
         raise Damaged(f"{path.name} is missing: run `veen hub verify`") from None
     if (snapshot.label, snapshot.upto_seq) != (label, upto_seq):
-        raise Damaged(f"{path.name} is not what its name says")
+        raise Damaged(f"{path.name} belongs to another label or size: run `veen hub verify`")
     return snapshot.to_peaks()
 
 

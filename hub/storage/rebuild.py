@@ -116,9 +116,7 @@ def _fill(
             nodes.sync()
         done += sizes[label]
     for use in relearner.fold_buckets():
-        raise Damaged(
-            f"entry {use.seq} was faster than its capability allows: run `veen hub verify`"
-        )
+        raise Damaged(f"entry {use.seq} exceeds the rate of its capability: run `veen hub verify`")
     relearner.close()
     index.close()
     progress(done, total)

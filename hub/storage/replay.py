@@ -121,7 +121,7 @@ class Replay:
         except (Malformed, Untrusted, FileNotFoundError) as error:
             raise Damaged(f"{tombstone_file(name)}: {error}: run `veen hub verify`") from error
         if h(records) != tombstone.leaves_sha256:
-            raise Damaged(f"{leaf_file(name)} is not what its tombstone says")
+            raise Damaged(f"{leaf_file(name)} does not match its tombstone")
         return entries, tombstone.chunk_bytes
 
     def _verify_end(self, name: ChunkName, peaks: mmr.Peaks) -> None:

@@ -119,7 +119,7 @@ def parse_rule(pattern: str, keep: object) -> Rule:
         return Rule(pattern, None)
     if type(keep) is not int or keep < 1:
         raise BadRetention(
-            f"retention of {pattern!r} is {LONG_TERM!r} or a number of days, not {keep!r}"
+            f"retention of {pattern!r} is {keep!r}: expected {LONG_TERM!r} or a number of days"
         )
     return Rule(pattern, keep)
 
@@ -218,7 +218,7 @@ def _verify_no_hole(datadir: DataDir, name: ChunkName) -> None:
     for segment in manifest(datadir, name.label).segments:
         before = ChunkName(name.label, segment.start_seq, segment.end_seq)
         if before.start_seq < name.start_seq and datadir.file(layout.chunk(before)).exists():
-            raise VeenError(f"{layout.chunk(before)} stands before {layout.chunk(name)}")
+            raise VeenError(f"{layout.chunk(before)} must be pruned before {layout.chunk(name)}")
 
 
 def _prepare_tombstone(
@@ -249,7 +249,7 @@ def _logged(raw: bytes, name: ChunkName, limits: Limits) -> list[Logged]:
     logged = [Logged.of(entry.opened(), entry.at) for entry in entries]
     size = sum(entry.header.whole_size for entry in entries)
     if size != len(raw) or name.start_seq + len(logged) - 1 != name.end_seq:
-        raise Damaged(f"{layout.chunk(name)} is not whole: run `veen hub verify`")
+        raise Damaged(f"{layout.chunk(name)} is incomplete: run `veen hub verify`")
     return logged
 
 
@@ -262,4 +262,6 @@ def _move(raw: bytes, target: Path) -> None:
     finally:
         os.close(handle)
     if target.read_bytes() != raw:
-        raise VeenError(f"{target} does not read back as it was written; nothing was removed")
+        raise VeenError(
+            f"{target} reads back with other bytes than were written; nothing was removed"
+        )

@@ -236,7 +236,7 @@ class _RecorderCheck:
             return AuditFault(name, 0, None, str(error), _CODE)
         expected = RecorderName.of(checkpoint.created_at, checkpoint.checkpoint_id)
         if layout.parse_recorder_checkpoint(name) != expected:
-            return AuditFault(name, 0, None, "holds another document than its name says", _CODE)
+            return AuditFault(name, 0, None, "does not hold the document that its name says", _CODE)
         return checkpoint
 
     def ends(self, name: str, document: RecorderCheckpoint) -> Iterator[AuditFault]:

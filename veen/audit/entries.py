@@ -81,7 +81,7 @@ class Clients:
             what = f"prev_ack {msg.prev_ack} was not there to be seen"
             fault: AuditFault | None = AuditFault(file, at, seq, what, "I6")
         elif msg.client_seq == 0:
-            fault = AuditFault(file, at, seq, "client_seq starts at 1", "I9")
+            fault = AuditFault(file, at, seq, "expected client_seq from 1, got 0", "I9")
         else:
             fault = self._follows(msg, last, file, at, seq)
         if self._losses and msg.client_seq > last.client_seq:
@@ -105,7 +105,7 @@ class Clients:
         self, msg: Msg, last: ClientCursor, file: str, at: int, seq: int
     ) -> AuditFault | None:  # fmt: skip
         if msg.client_seq <= last.client_seq:
-            return AuditFault(file, at, seq, f"client_seq {msg.client_seq} is there already", "I8")
+            return AuditFault(file, at, seq, f"client_seq {msg.client_seq} was used before", "I8")
         gap = msg.client_seq - last.client_seq - 1
         if gap:
             what = f"client_seq {msg.client_seq} follows {last.client_seq}"
@@ -302,7 +302,7 @@ def split(raw: bytes, label: bytes, limits: Limits) -> Iterator[SoundFrame | Dam
 def _framed(raw: bytes, at: int, label: bytes, limits: Limits) -> FramedEntry:
     framed = open_entry(*read_entry(raw, at, limits))
     if framed.header.label != label:
-        raise Malformed("an entry of another label")
+        raise Malformed("the entry has another label")
     return framed
 
 
@@ -422,7 +422,7 @@ class PairCheck:
     def _message(self, msg: Msg) -> Broken | None:
         limits = self._context.limits
         if len(msg.encode()) > limits.max_msg_bytes:
-            return Broken("I11", f"a message of {len(msg.encode())} bytes")
+            return Broken("I11", f"the message is too large: {len(msg.encode())} bytes")
         try:
             check_ciphertext_sizes(msg.ciphertext, limits)
         except WrongSize as error:
@@ -442,11 +442,11 @@ class PairCheck:
             return Broken("I7", "no capability was known under its auth_ref")
         token, issued_at = capability
         if msg.client_id != token.subject_pk:
-            return Broken("I7", "the capability is another client's")
+            return Broken("I7", "the capability was issued to another client")
         if hub_ts > token.expires_at(issued_at):
-            return Broken("I7", f"the capability ended at {token.expires_at(issued_at)}")
+            return Broken("I7", f"the capability expired at {token.expires_at(issued_at)}")
         if origin is not None and not token.allows_stream(origin.labels.stream_id):
-            return Broken("I7", "the capability is for other streams")
+            return Broken("I7", "the capability does not cover this stream")
         return None
 
     def _epoch(self, msg: Msg, origin: LabelOrigin, hub_ts: int) -> Iterable[Broken]:
@@ -458,7 +458,7 @@ class PairCheck:
             accepted = origin.labels.accepted(hub_ts, self._context.limits.max_epoch_skew_sec)
             self._is_near[epoch] = self._label in accepted
         if not self._is_near[epoch]:
-            broken.append(Broken("I12", "the label is not of an epoch near hub_ts"))
+            broken.append(Broken("I12", "the label does not belong to an epoch at hub_ts"))
         return broken
 
 

@@ -108,7 +108,7 @@ class SignedAuditReport:
                 report, bytes.fromhex(document["signed_by"]), bytes.fromhex(document["sig"])
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise Malformed(f"no signed audit report: {error}") from error
+            raise Malformed(f"expected a signed audit report: {error}") from error
         return _verify_canonical(signed, raw)
 
 
@@ -127,12 +127,12 @@ def _parse(raw: bytes) -> Any:
     try:
         return json.loads(raw)
     except ValueError as error:
-        raise Malformed(f"an audit report is JSON: {error}") from error
+        raise Malformed(f"audit report: expected JSON: {error}") from error
 
 
 def _verify_canonical(report: ReportT, raw: bytes) -> ReportT:
     if report.to_json() != raw:
-        raise Malformed("not the one JSON form of an audit report")
+        raise Malformed("audit report: expected canonical JSON, got another form")
     return report
 
 
@@ -149,7 +149,7 @@ def _read(document: Any) -> AuditReport:
             derived=tuple(document["derived"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise Malformed(f"no audit report: {error}") from error
+        raise Malformed(f"audit report: invalid fields: {error}") from error
 
 
 def _heads(heads: Mapping[str, Any]) -> dict[bytes, LabelHead]:

@@ -33,13 +33,16 @@ def checkpoints(session: Session, log: LabelLogRef, from_seq: int) -> Iterator[C
         page = _page(session, log, following)
         for checkpoint in page.checkpoints:
             if checkpoint.upto_seq <= last:
-                raise Untrusted(f"{log.at(checkpoint.upto_seq)}: a checkpoint out of order")
+                raise Untrusted(f"{log.at(checkpoint.upto_seq)}: the checkpoint is out of order")
             _verify_label(log, checkpoint)
             last = checkpoint.upto_seq
             yield checkpoint
         following = page.next_from_seq
         if following is not None and (not page.checkpoints or following != last + 1):
-            raise Untrusted(f"{log.at(last)}: checkpoints end here and go on at {following}")
+            raise Untrusted(
+                f"{log.at(last)}: expected checkpoints to continue here, got the next one at "
+                f"{following}"
+            )
 
 
 def verify_checkpoint(
@@ -75,7 +78,7 @@ def verify_signature(
 
 def _verify_label(log: LabelLogRef, checkpoint: Checkpoint) -> None:
     if checkpoint.label_curr != log.label:
-        raise Untrusted(f"{log.at(checkpoint.upto_seq)}: a checkpoint of another label")
+        raise Untrusted(f"{log.at(checkpoint.upto_seq)}: the checkpoint belongs to another label")
     checkpoint.verify_labels(log.labels)
 
 
@@ -111,7 +114,7 @@ def latest_recorder_checkpoint(
         if earlier is not None:
             raise Untrusted(
                 f"the hub has no recorder checkpoint, and made one at {earlier.created_at}: "
-                "its directory was put back, or another hub answers"
+                "its directory was restored from a backup, or another hub answers"
             ) from error
         return None
     verify_recorder_checkpoint(session, document, earlier)
@@ -129,14 +132,18 @@ def recorder_checkpoints_since(
         for checkpoint in page.checkpoints:
             verify_recorder_checkpoint(session, checkpoint, last)
             if last is not None and checkpoint.created_at == last.created_at:
-                raise Untrusted(f"two recorder checkpoints of {checkpoint.created_at}")
+                raise Untrusted(
+                    f"two different recorder checkpoints with created_at {checkpoint.created_at}"
+                )
             last = checkpoint
             yield checkpoint
         following = page.next_after
         if following is not None and (last is None or following != last.created_at):
-            raise Untrusted(f"recorder checkpoints end here and go on after {following}")
+            raise Untrusted(
+                f"expected recorder checkpoints without a gap, got the next one after {following}"
+            )
         if following is not None and not page.checkpoints:
-            raise Untrusted("an empty page of recorder checkpoints that is not the last")
+            raise Untrusted("expected recorder checkpoints, got an empty page that is not the last")
 
 
 def verify_recorder_checkpoint(
@@ -171,7 +178,7 @@ def verify_recomputed(
             peaks = peaks.append(_leaf(log, entry.stream_seq, entry.msg))
         progress(peaks.size - first + 1, upto - first + 1)
     if peaks.size != upto:
-        raise Untrusted(f"{log.at(upto)}: expected entries up to here, the hub ended {peaks.size}")
+        raise Untrusted(f"{log.at(upto)}: expected entries up to here, got them up to {peaks.size}")
     if peaks.root() != checkpoint.mmr_root:
         raise Untrusted(
             f"{log.at(upto)}: the messages have root {peaks.root().hex()}, "
@@ -185,7 +192,8 @@ def signed_receipt(api: HubApi, log: LabelLogRef, hub: HubIdentity, seq: int) ->
     receipt = api.receipt(log.label, seq)
     if (receipt.label, receipt.stream_seq) != (log.label, seq):
         raise Untrusted(
-            f"{log.at(seq)}: expected the receipt of this place, got that of {receipt.stream_seq}"
+            f"{log.at(seq)}: expected the receipt of this stream_seq, got that of "
+            f"{receipt.stream_seq}"
         )
     hub.verify_receipt(receipt)
     return receipt
@@ -194,7 +202,7 @@ def signed_receipt(api: HubApi, log: LabelLogRef, hub: HubIdentity, seq: int) ->
 def _leaf(log: LabelLogRef, seq: int, raw: bytes) -> bytes:
     msg = Msg.decode(raw)
     if msg.label != log.label or not msg.ct_hash_matches():
-        raise Untrusted(f"{log.at(seq)}: the message is of another label, or not what it was")
+        raise Untrusted(f"{log.at(seq)}: the message has another label, or was altered")
     return msg.leaf_hash()
 
 
@@ -203,7 +211,9 @@ def _peaks_before(api: HubApi, log: LabelLogRef, hub: HubIdentity, first: int) -
     proof = api.consistency(log.label, first - 1, first)
     peaks = proof.before()
     if peaks.size != first - 1 or peaks.append(receipt.leaf_hash).root() != receipt.mmr_root:
-        raise Untrusted(f"{log.at(first)}: the hub's peaks do not lead to its receipt")
+        raise Untrusted(
+            f"{log.at(first)}: the peaks of the hub do not give the root of its receipt"
+        )
     return peaks
 
 

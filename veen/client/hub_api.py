@@ -29,7 +29,7 @@ class HubApi:
         request = api.encode_messages(msgs)
         answer = self.transport.ask("POST", "/v1/submit_batch", request, api.BatchResponse)
         if len(answer.results) != len(msgs):
-            raise Malformed(f"{len(answer.results)} results for {len(msgs)} messages")
+            raise Malformed(f"expected {len(msgs)} results, got {len(answer.results)}")
         return [result.receipt or _refusal(result) for result in answer.results]
 
     def stream(self, request: api.StreamRequest) -> api.StreamResponse:
@@ -110,5 +110,5 @@ class HubApi:
 
 def _refusal(result: api.BatchResult) -> Rejected | HubRefused:
     if result.error is None:
-        raise Malformed("a batch result is a receipt or an error")
+        raise Malformed("batch result: expected a receipt or an error, got neither")
     return refusal(result.error)

@@ -130,7 +130,7 @@ def read_log_head(session: Session, log: LabelLogRef, known: int) -> Receipt | N
     ``known``, which the hub has signed before, or from its latest checkpoint.
     """
     if known and not exists(session, log.label, known):
-        raise Untrusted(f"{log.at(known)}: the hub signed it once and now says it is not there")
+        raise Untrusted(f"{log.at(known)}: the hub signed this entry before and now denies it")
     size = _size(session, log.label, max(known, _hint(session, log.label)))
     return receipt_at(session, log, size) if size else None
 
@@ -139,7 +139,10 @@ def receipt_at(session: Session, log: LabelLogRef, seq: int) -> Receipt:
     """The receipt of a place, signed by the pinned hub."""
     receipt = session.api.receipt(log.label, seq)
     if (receipt.label, receipt.stream_seq) != (log.label, seq):
-        raise Untrusted(f"{log.at(seq)}: the receipt is of {receipt.stream_seq}, or another label")
+        raise Untrusted(
+            f"{log.at(seq)}: expected the receipt of this entry, got that of {receipt.stream_seq} "
+            "or of another label"
+        )
     session.verify_receipt(receipt)
     return receipt
 

@@ -266,7 +266,9 @@ class Outbox:
         return db
 
     def _translate_errors(self) -> AbstractContextManager[None]:
-        return sqlite.errors_translated(self._path, BadOutbox, "nothing is sent until it is whole")
+        return sqlite.errors_translated(
+            self._path, BadOutbox, "nothing is sent until it is restored"
+        )
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -311,7 +313,8 @@ class Outbox:
         if self._count > self._bounds.max_events or self._bytes > self._bounds.max_bytes:
             raise OutboxFull(
                 f"the outbox may hold {self._bounds.max_events} events and "
-                f"{self._bounds.max_bytes} bytes; send what it holds, or give it more room"
+                f"{self._bounds.max_bytes} bytes; send what it holds with veen outbox flush, or "
+                "raise its limits"
             )
 
     def _unseal(self, event_id: int, sealed: bytes) -> QueuedMessage:
@@ -326,7 +329,7 @@ def events_in(path: Path) -> int:
     if not path.exists():
         return 0
     with (
-        sqlite.errors_translated(path, BadOutbox, "nothing is sent until it is whole"),
+        sqlite.errors_translated(path, BadOutbox, "nothing is sent until it is restored"),
         closing(sqlite.connect_read_only(path)) as db,
     ):
         ((count,),) = db.execute("SELECT count(*) FROM events").fetchall()

@@ -109,7 +109,7 @@ def _staged(into: Path) -> Iterator[Path]:
 
 def _verify_vacant(into: Path) -> None:
     if os.path.lexists(into) and (not into.is_dir() or any(into.iterdir())):
-        raise IdentityExists(f"{into} exists and is no client directory: take another name")
+        raise IdentityExists(f"{into} exists and is not a client directory: choose another name")
 
 
 def _make(root: Path, set_: VerifiedSet) -> None:

@@ -153,13 +153,13 @@ class _Walk:
             self._compare(state, peaks, receipt.hub_ts)
             self._progress(self.pairs)
         if peaks.root() != state.last_mmr_root:
-            raise Untrusted(f"{state.stream}: the set does not end in the root it names")
+            raise Untrusted(f"{state.stream}: the entries of the set do not give its root")
         return self._view(state, peaks, receipt, own)
 
     def finish(self) -> None:
         rest = (next(self._receipts, None), next(self._msgs, None), self._due)
         if any(left is not None for left in rest):
-            raise Untrusted("the sequences of the set go on after its last label")
+            raise Untrusted("the sequences of the set continue after its last label")
 
     def _next(self, state: LabelState) -> tuple[Msg, Receipt]:
         msg, receipt = next(self._msgs, None), next(self._receipts, None)
@@ -167,7 +167,7 @@ class _Walk:
             raise Untrusted(f"{state.stream}: the set ends before {state.last_stream_seq}")
         self.pairs += 1
         if receipt[1].label != state.label:
-            raise Untrusted(f"{state.stream}: a receipt of another label stands among its own")
+            raise Untrusted(f"{state.stream}: a receipt belongs to another label")
         held = self._held.get(state.label)
         ours = held.unlinked if held is not None else None
         if ours is not None and ours.contradicts(receipt[1]):
@@ -206,7 +206,7 @@ class _Walk:
 
 def _other_history(state: LabelState, seq: int) -> Untrusted:
     return Untrusted(
-        f"{state.stream}: the set tells another history than the one known here, "
+        f"{state.stream}: the set has another history than the one known here, "
         f"at stream_seq {seq} or before"
     )
 
@@ -242,7 +242,7 @@ def export(
 ) -> PortableExport:
     """Write a set of some streams to ``out``, atomically."""
     if os.path.lexists(out):
-        raise VeenError(f"{out} exists: a portable set is written once, take another name")
+        raise VeenError(f"{out} exists: a portable set is never overwritten; choose another name")
     work = out.with_name(f".{out.name}.new")
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(mode=durable.DIR_MODE)
@@ -355,7 +355,7 @@ class _Export:
                 raise
             return None
         if token.auth_ref() != auth_ref:
-            raise Untrusted(f"the hub sent another capability than {auth_ref.hex()}")
+            raise Untrusted(f"expected capability {auth_ref.hex()}, got another one from the hub")
         return token
 
     def _attachments(self) -> int:

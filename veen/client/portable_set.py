@@ -53,7 +53,7 @@ class FileRef(WireMap):
 
     def rule(self) -> None:
         if self.name not in FILES and not _ATTACHMENT.fullmatch(self.name):
-            raise Malformed(f"a portable set has no file {self.name!r}")
+            raise Malformed(f"unknown file {self.name!r} in a portable set")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class PortableManifest(WireMap):
     def rule(self) -> None:
         names = [file.name for file in self.files]
         if names != sorted(set(names)) or not set(FILES) <= set(names):
-            raise Malformed("a manifest with files out of order, doubled or missing")
+            raise Malformed("manifest: files out of order, duplicate or missing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,12 +84,12 @@ class LabelState(WireMap):
 
     def rule(self) -> None:
         if not 1 <= self.first_seq <= self.last_stream_seq:
-            raise Malformed(f"a label from {self.first_seq} to {self.last_stream_seq}")
+            raise Malformed(f"sync state: invalid range {self.first_seq} to {self.last_stream_seq}")
 
     def labels(self, hub_id: bytes) -> EpochLabels:
         epoch_labels = EpochLabels(routing_key(hub_id), stream_id(self.stream), self.profile)
         if epoch_labels.at(self.epoch) != self.label:
-            raise Untrusted(f"{self.stream}: the label is not that of epoch {self.epoch}")
+            raise Untrusted(f"{self.stream}: the label does not belong to epoch {self.epoch}")
         return epoch_labels
 
     def before(self) -> Peaks:
@@ -107,7 +107,7 @@ class SyncState(WireMap):
 
     def rule(self) -> None:
         if len({label.label for label in self.labels}) != len(self.labels):
-            raise Malformed("a label stands twice in the sync state")
+            raise Malformed("sync state: duplicate label")
 
 
 def manifest_of(root: Path) -> PortableManifest:
@@ -127,7 +127,7 @@ def taken(source: Path, into: Path) -> PortableManifest:
         with _opened(source / ref.name) as file, (into / ref.name).open("xb") as copy:
             (into / ref.name).chmod(durable.FILE_MODE)
             if h_blocks(_copied(file, copy, ref)) != ref.sha256:
-                raise Untrusted(f"{source / ref.name} is not what the manifest says")
+                raise Untrusted(f"{source / ref.name} does not match its digest in the manifest")
     return manifest
 
 
@@ -159,10 +159,10 @@ def _opened(path: Path) -> BinaryIO:
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise Malformed(f"{path}: {error.strerror}; that is no whole portable set") from error
+        raise Malformed(f"{path}: {error.strerror}; the portable set is incomplete") from error
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise Malformed(f"{path} is no plain file")
+        raise Malformed(f"{path} is not a regular file")
     return os.fdopen(handle, "rb")
 
 
@@ -175,7 +175,7 @@ def _copied(file: BinaryIO, copy: BinaryIO, ref: FileRef) -> Iterator[bytes]:
         copy.write(block)
         yield block
     if left:
-        raise Untrusted(f"{ref.name} does not have the {ref.size} bytes of the manifest")
+        raise Untrusted(f"{ref.name}: expected {ref.size} bytes by the manifest, got another size")
 
 
 def _blocks(file: BinaryIO) -> Iterator[bytes]:

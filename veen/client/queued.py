@@ -63,7 +63,7 @@ class QueuedMessage:
         if body > limits.max_body_bytes or frame + _ENVELOPE_BYTES > limits.max_msg_bytes:
             raise WrongSize(
                 f"a body of {len(self.body)} bytes does not fit into one message; "
-                "cut it up, or send it as attachments"
+                "split it, or send it as attachments"
             )
 
 
@@ -115,7 +115,7 @@ class QueueCipher:
             content.append(part)
         cbor.finish(raw, at)
         if not content:
-            raise WrongSize("a draft without a body")
+            raise WrongSize("expected a body in the queued message, got none")
         return QueuedMessage(template, content[0], tuple(content[1:]))
 
 

@@ -162,8 +162,8 @@ def open_pair(session: Session, pair: Pair, profile: Profile) -> Opened:
         return opened
     receipt = pair.receipt
     raise Undecryptable(
-        f"stream_seq {receipt.stream_seq} of label {receipt.label.hex()} is not sealed to us: "
-        f"none of our {len(keys)} keys opens it"
+        f"stream_seq {receipt.stream_seq} of label {receipt.label.hex()} is not sealed to "
+        f"this identity: none of its {len(keys)} keys opens it"
     )
 
 

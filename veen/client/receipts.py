@@ -57,7 +57,7 @@ def cbor_items(path: Path, kind: type[W]) -> Iterator[tuple[int, W]]:
     except FileNotFoundError:
         return
     if buffer:
-        raise Malformed(f"{path} ends within an item, at byte {begin}")
+        raise Malformed(f"{path} is truncated within the item at byte {begin}")
 
 
 def cbor_item_at(path: Path, offset: int, kind: type[W]) -> W:
@@ -68,7 +68,7 @@ def cbor_item_at(path: Path, offset: int, kind: type[W]) -> W:
         while (end := _end(buffer, 0)) is None:
             block = file.read(_BLOCK)
             if not block or len(buffer) > MAX_ITEM_BYTES:
-                raise Malformed(f"{path}: no whole item at byte {offset}")
+                raise Malformed(f"{path}: truncated item at byte {offset}")
             buffer += block
     return _decoded(path, offset, kind, buffer[:end])
 
@@ -239,7 +239,7 @@ def verify_with_hub(
         raise Violation("I3", seq, str(error)) from error
     end = read_log_head(session, log, seq)
     if end is None:
-        raise Untrusted(f"{log.at(seq)}: the hub has it no more")
+        raise Untrusted(f"{log.at(seq)}: the hub no longer has this entry")
     _verify_at(session, log, receipt, end)
     checked = dict.fromkeys((*offline.checked, "I3", "consistency", "inclusion"))
     return ReceiptVerdict(receipt=receipt, checked=tuple(checked), head_seq=end.stream_seq)
@@ -248,7 +248,9 @@ def verify_with_hub(
 def _verify_label(receipt: Receipt, labels: EpochLabels) -> None:
     near = labels.accepted(receipt.hub_ts, Limits().max_epoch_skew_sec)
     if receipt.label not in near:
-        raise Violation("I12", receipt.stream_seq, "the label is not of this stream at hub_ts")
+        raise Violation(
+            "I12", receipt.stream_seq, "the label does not belong to this stream at hub_ts"
+        )
 
 
 def _verify_msg(receipt: Receipt, msg: Msg) -> None:
@@ -256,7 +258,7 @@ def _verify_msg(receipt: Receipt, msg: Msg) -> None:
     if not msg.ct_hash_matches():
         raise Violation("I1", seq, "ct_hash is not the hash of the ciphertext")
     if (msg.label, msg.leaf_hash()) != (receipt.label, receipt.leaf_hash):
-        raise Violation("I2", seq, "the receipt is of another message")
+        raise Violation("I2", seq, "the receipt belongs to another message")
     if not msg.signature_is_valid():
         raise Violation("SIG", seq, "the message is not signed by its client_id")
 

@@ -265,7 +265,9 @@ def _verify_view(session: Session, log: LabelLogRef, view: LabelView, end: Recei
             continue
         session.verify_receipt(ours)
         if end is None or end.stream_seq < ours.stream_seq:
-            raise Untrusted(f"{log.at(ours.stream_seq)}: the hub signed it and has it no more")
+            raise Untrusted(
+                f"{log.at(ours.stream_seq)}: the hub signed this entry and no longer has it"
+            )
         verify_consistency(
             session.api.consistency(log.label, ours.stream_seq, end.stream_seq),
             old_size=ours.stream_seq,

@@ -166,7 +166,9 @@ class MessageSealer:
     def renew(self, token: CapToken) -> bytes:
         """Use a capability for its streams from now on; its auth_ref."""
         if token.subject_pk != self._session.identity.client_id:
-            raise Malformed(f"the capability is for client_id {token.subject_pk.hex()}, not ours")
+            raise Malformed(
+                f"the capability is for client_id {token.subject_pk.hex()}, not for this identity"
+            )
         auth_ref = token.auth_ref()
         self._auth_refs.update(dict.fromkeys(token.allow.stream_ids, auth_ref))
         return auth_ref

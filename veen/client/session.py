@@ -42,7 +42,7 @@ def pinned_identity(offered: HubIdentity, hub_id: bytes) -> HubIdentity:
     if offered.hub_id != hub_id:
         raise Untrusted(
             f"the hub is {offered.hub_id.hex()}, not {hub_id.hex()} as pinned: "
-            "another hub answers at this address, or someone stands in between"
+            "another hub answers at this address, or the connection is intercepted"
         )
     return offered
 
@@ -51,12 +51,17 @@ def followed_identity(known: HubIdentity, offered: HubIdentity) -> HubIdentity:
     """The offered identity, if it is the known identity or extends it."""
     pinned_identity(offered, known.hub_id)
     if len(offered.hub_keys) < len(known.hub_keys):
-        raise Untrusted("the hub shows fewer keys than it had: its identity was put back")
+        raise Untrusted(
+            "the hub shows fewer keys than before: its identity was restored from a backup"
+        )
     for old, new in zip(known.hub_keys, offered.hub_keys, strict=False):
         if _without_end(old) != _without_end(new) or (
             old.valid_until not in (None, new.valid_until)
         ):
-            raise Untrusted(f"hub key {old.key_id.hex()} is not what it was: two chains of keys")
+            raise Untrusted(
+                f"hub key {old.key_id.hex()} differs from the one known here: the hub has two "
+                "chains of keys"
+            )
     return offered
 
 
@@ -112,7 +117,9 @@ class LabelView:
     def appended(self, receipt: Receipt) -> LabelView:
         """The view after the next entry, or Untrusted if I3 or I12 is broken."""
         if receipt.stream_seq != self.peaks.size + 1:
-            raise Untrusted(f"receipt {receipt.stream_seq} does not follow {self.peaks.size}")
+            raise Untrusted(
+                f"expected the receipt after {self.peaks.size}, got {receipt.stream_seq}"
+            )
         return self._moved(self.peaks.append(receipt.leaf_hash), receipt)
 
     def linked(self, proof: RangeProof, receipt: Receipt) -> LabelView:
@@ -121,9 +128,14 @@ class LabelView:
         if (proof.from_seq, proof.to_seq, proof.size) != (
             self.peaks.size + 1, self.peaks.size, before,
         ):  # fmt: skip
-            raise Untrusted(f"not a proof from {self.peaks.size} to {before}")
+            raise Untrusted(
+                f"expected a consistency proof from {self.peaks.size} to {before}, got another "
+                "range"
+            )
         if proof.before() != self.peaks:
-            raise Untrusted(f"the hub's peaks at {self.peaks.size} are not ours")
+            raise Untrusted(
+                f"the peaks of the hub at {self.peaks.size} differ from those known here"
+            )
         return self._moved(proof.after(self.peaks).append(receipt.leaf_hash), receipt)
 
     def noted(self, receipt: Receipt) -> LabelView:
@@ -135,7 +147,9 @@ class LabelView:
 
     def _moved(self, peaks: Peaks, receipt: Receipt) -> LabelView:
         if peaks.root() != receipt.mmr_root:
-            raise Untrusted(f"the root signed at {receipt.stream_seq} is not that of our history")
+            raise Untrusted(
+                f"the root signed at {receipt.stream_seq} differs from the history known here"
+            )
         passed = self.unlinked is None or self.unlinked.stream_seq <= peaks.size
         return replace(self, peaks=peaks, head=receipt, unlinked=None if passed else self.unlinked)
 
@@ -225,7 +239,7 @@ def _plain_receipt(receipt: Receipt | None) -> str | None:
 
 def _parse(document: Any) -> ClientState:
     if document["ver"] != _VERSION:
-        raise Malformed(f"version {document['ver']!r}")
+        raise Malformed(f"unsupported version {document['ver']!r}")
     return ClientState(
         hubs={url: _hub(hub) for url, hub in document["hubs"].items()},
         views={
@@ -265,7 +279,7 @@ def _receipt(value: Any) -> Receipt | None:
 
 def _count(value: Any) -> int:
     if type(value) is not int or value < 0:
-        raise Malformed(f"{value!r} is no count")
+        raise Malformed(f"expected a whole number from 0, got {value!r}")
     return value
 
 

@@ -93,7 +93,7 @@ class ReceiptVerifier:
     ) -> Acknowledged | SubmitFailure:
         attempt = slot.attempt(receipt.leaf_hash)
         if receipt.label != slot.label or (attempt is None and is_new):
-            return Doubt(Untrusted(f"receipt {receipt.stream_seq} is of another message"))
+            return Doubt(Untrusted(f"receipt {receipt.stream_seq} belongs to another message"))
         self._verify_signature(receipt)
         if attempt is None:
             return ForeignMessage(receipt)

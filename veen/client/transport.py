@@ -103,10 +103,10 @@ def resolve_address(hub: str) -> HubAddress:
     parts = urlsplit(hub)
     if parts.scheme in ("http", "https"):
         if not parts.hostname or parts.username or parts.query or parts.fragment:
-            raise Malformed(f"{hub!r} is no address of a hub, like http://127.0.0.1:8080")
+            raise Malformed(f"{hub!r}: expected the address of a hub, like http://127.0.0.1:8080")
         return HubAddress(hub.rstrip("/"), None)
     if parts.scheme not in ("", "file"):
-        raise Malformed(f"{hub!r}: a hub is an http(s) address or a data directory")
+        raise Malformed(f"{hub!r}: expected the http(s) address of a hub or its data directory")
     return _on_this_host(Path(unquote(parts.path) if parts.scheme else hub))
 
 
@@ -150,7 +150,7 @@ def tls_info(url: str, tls: ssl.SSLContext | None, timeout_sec: float) -> TlsInf
     """Do a TLS handshake and report what was negotiated."""
     parts = urlsplit(url)
     if parts.scheme != "https" or parts.hostname is None:
-        raise NoTls(f"{url} has no TLS: what goes there can be read on the way")
+        raise NoTls(f"{url} has no TLS: requests can be read in transit")
     context = tls or ssl.create_default_context()
     address = (parts.hostname, parts.port or _PORT)
     try:
@@ -268,7 +268,7 @@ class Transport:
         try:
             return answer.error()
         except Malformed:
-            return Unreachable(f"{self.url} answered {answer.status} without saying why")
+            return Unreachable(f"{self.url} answered {answer.status} without an error envelope")
 
     def _send(self, method: str, path: str, body: bytes) -> HttpAnswer:
         url = f"{self.url}{path}"
@@ -291,7 +291,7 @@ def _bounded(reply: httpx.Response) -> bytes:
     for part in reply.iter_raw():
         left -= len(part)
         if left < 0:
-            raise Malformed(f"an answer of more than {MAX_ANSWER_BYTES} bytes")
+            raise Malformed(f"expected a response of at most {MAX_ANSWER_BYTES} bytes, got more")
         parts.append(part)
     return b"".join(parts)
 

@@ -112,29 +112,33 @@ def _fetch(api: HubApi, log: LabelLogRef, range_: LabelRange, start: int) -> Ite
 
 def _verify_range(answer: StreamResponse, log: LabelLogRef, request: StreamRequest) -> None:
     if answer.label != request.label:
-        raise Untrusted(f"{log.at(request.from_seq)}: the page is of label {answer.label.hex()}")
+        raise Untrusted(
+            f"{log.at(request.from_seq)}: the page belongs to label {answer.label.hex()}"
+        )
     if (answer.from_seq, answer.to_seq) != (request.from_seq, request.to_seq):
         raise Untrusted(
-            f"{log.at(request.from_seq)}: the page is of {answer.from_seq} to {answer.to_seq}"
+            f"{log.at(request.from_seq)}: expected the requested page, got {answer.from_seq} to "
+            f"{answer.to_seq}"
         )
 
 
 def _verify_items(answer: StreamResponse, log: LabelLogRef, request: StreamRequest) -> None:
     if request.max_items is not None and len(answer.items) > request.max_items:
         raise Untrusted(
-            f"{log.at(request.from_seq)}: {len(answer.items)} items, {request.max_items} were asked"
+            f"{log.at(request.from_seq)}: expected at most {request.max_items} items, got "
+            f"{len(answer.items)}"
         )
     for expected, item in enumerate(answer.items, request.from_seq):
         if item.stream_seq != expected:
-            raise Untrusted(f"{log.at(expected)}: {item.stream_seq} stands in its place")
+            raise Untrusted(f"{log.at(expected)}: expected this stream_seq, got {item.stream_seq}")
         if request.to_seq is not None and expected > request.to_seq:
             raise Untrusted(
-                f"{log.at(expected)}: it was not asked for, {request.to_seq} was the last"
+                f"{log.at(expected)}: expected entries up to {request.to_seq}, got this one"
             )
         if item.receipt is None:
-            raise Untrusted(f"{log.at(expected)}: it came without its receipt")
+            raise Untrusted(f"{log.at(expected)}: the entry has no receipt")
     if request.with_mmr_proof and answer.items and answer.mmr_proof is None:
-        raise Untrusted(f"{log.at(answer.items[-1].stream_seq)}: the proof asked for is missing")
+        raise Untrusted(f"{log.at(answer.items[-1].stream_seq)}: the requested proof is missing")
 
 
 def _verify_cursor(answer: StreamResponse, log: LabelLogRef, request: StreamRequest) -> None:
@@ -142,15 +146,22 @@ def _verify_cursor(answer: StreamResponse, log: LabelLogRef, request: StreamRequ
     if following is None:
         return
     if not answer.items or following != expected:
-        raise Untrusted(f"{log.at(expected)}: the page ends here and goes on at {following}")
+        raise Untrusted(
+            f"{log.at(expected)}: expected the next page to start here, got {following}"
+        )
     if request.to_seq is not None and following > request.to_seq:
-        raise Untrusted(f"{log.at(expected)}: the page goes on beyond {request.to_seq}")
+        raise Untrusted(
+            f"{log.at(expected)}: expected the page to end at {request.to_seq}, got more"
+        )
 
 
 def _verify_length(log: LabelLogRef, range_: LabelRange, size: int, view: LabelView) -> None:
     expected = view.seen if range_.to_seq is None else min(view.seen, range_.to_seq)
     if range_.from_seq <= expected and size < expected:
-        raise Untrusted(f"{log.at(size)}: the hub ends here, though it signed {view.seen} before")
+        raise Untrusted(
+            f"{log.at(size)}: the log of the hub ends here, although the hub signed {view.seen} "
+            "before"
+        )
 
 
 def _verify_end(session: Session, log: LabelLogRef, view: LabelView) -> None:
@@ -165,7 +176,7 @@ def _verify_end(session: Session, log: LabelLogRef, view: LabelView) -> None:
             raise
         if exists(session, log.label, ours.stream_seq):
             return
-        raise Untrusted(f"{log.at(ours.stream_seq)}: the hub has it no more") from error
+        raise Untrusted(f"{log.at(ours.stream_seq)}: the hub no longer has this entry") from error
     if ours.contradicts(theirs):
         raise store_evidence(session, ours, theirs)
 
@@ -333,16 +344,19 @@ class _Fold:
         proof = self._proof(self._before, ours.size)
         peaks = proof.before()
         if peaks.size != self._before:
-            raise Untrusted(f"the hub sent the peaks at {peaks.size}")
+            raise Untrusted(f"the hub sent the peaks at another size, {peaks.size}")
         proof.verify_after(peaks, size=ours.size, root=ours.root())
         return peaks
 
     def _peaks_above(self, ours: Peaks) -> Peaks:
         proof = self._proof(ours.size, self._before)
         if (proof.to_seq, proof.size) != (ours.size, self._before):
-            raise Untrusted(f"the hub sent a proof from {proof.to_seq} to {proof.size}")
+            raise Untrusted(
+                f"the hub sent a consistency proof for another range, {proof.to_seq} to "
+                f"{proof.size}"
+            )
         if proof.before() != ours:
-            raise Untrusted(f"the hub's peaks at {ours.size} are not ours")
+            raise Untrusted(f"the peaks of the hub at {ours.size} differ from those known here")
         return proof.after(ours)
 
     def _pair(self, item: StreamItem, held: Sequence[Receipt]) -> Pair:
@@ -352,7 +366,7 @@ class _Fold:
         except Malformed as error:
             raise Untrusted(f"{self._log.at(seq)}: {error}") from error
         if receipt.stream_seq != seq or receipt.label != self._label:
-            raise Untrusted(f"{self._log.at(seq)}: the receipt is of another place")
+            raise Untrusted(f"{self._log.at(seq)}: the receipt has another stream_seq")
         for ours in held:
             if ours.contradicts(receipt):
                 raise store_evidence(self._session, ours, receipt)
@@ -407,7 +421,7 @@ class _Fold:
         except HubRefused as error:
             if not is_missing(error):
                 raise
-            raise Untrusted(f"the hub has {new_size} entries no more: {error}") from error
+            raise Untrusted(f"the hub no longer has {new_size} entries: {error}") from error
 
     @contextmanager
     def _placed(self, seq: int) -> Iterator[None]:

@@ -79,12 +79,16 @@ class IdentityCard(WireMap):
 
     def rule(self) -> None:
         if not 1 <= len(self.prekeys) <= MAX_PREKEYS:
-            raise Malformed(f"a card with {len(self.prekeys)} prekeys, 1 to {MAX_PREKEYS} are due")
+            raise Malformed(
+                f"identity card: expected 1 to {MAX_PREKEYS} prekeys, got {len(self.prekeys)}"
+            )
         if self.id_sign == self.client_id:
-            raise Malformed("a card whose client_id is its id_sign")
+            raise Malformed(
+                "identity card: expected a client_id other than id_sign, got the same key"
+            )
         dh_keys = [self.id_dh, *(prekey.prekey for prekey in self.prekeys)]
         if len(set(dh_keys)) != len(dh_keys):
-            raise Malformed("an X25519 key stands twice on a card")
+            raise Malformed("identity card: duplicate X25519 key")
 
     def verify(self) -> None:
         """Raise Untrusted unless both keys signed the card and no key is of low order."""
@@ -215,7 +219,10 @@ def repair_card_file(path: Path, identity: Identity) -> None:
 
 def _verify_outdated(path: Path, card: IdentityCard, identity: Identity) -> None:
     if card.id_sign != identity.card.id_sign:
-        raise Untrusted(f"{path} is the card of somebody else: delete it, and it is made again")
+        raise Untrusted(
+            f"{path} belongs to another identity: delete it; the next command that opens the "
+            "keystore writes it again"
+        )
     if card.client_id not in {client.client_id for client in identity.retired_client_ids}:
         raise Untrusted(
             f"{path} names client_id {card.client_id.hex()}, which the keystore beside it does "

@@ -100,7 +100,7 @@ class ClientDir:
             if os.path.lexists(path):
                 raise IdentityExists(
                     f"{path} is of an identity whose {self.keystore.name} is missing: "
-                    "put that back, or take another directory"
+                    "restore it, or use another directory"
                 )
 
     def create(
@@ -162,7 +162,7 @@ class ClientDir:
         try:
             return SealedSecrets.decode(raw)
         except Malformed as error:
-            raise Malformed(f"{self.keystore} is not a whole keystore: {error}") from error
+            raise Malformed(f"{self.keystore} is not a complete keystore: {error}") from error
 
     def read_card(self) -> IdentityCard:
         """The card of the directory, verified; no passphrase is needed."""

@@ -56,7 +56,9 @@ def read_private_file(path: Path, forbidden: int = ANY_ACCESS) -> bytes:
             raise NotPrivate(f"{path} is not a regular file")
         _verify(path, status, forbidden)
         if status.st_size > MAX_BYTES:
-            raise Malformed(f"{path} has {status.st_size} bytes, at most {MAX_BYTES} are read")
+            raise Malformed(
+                f"{path} is too large: expected at most {MAX_BYTES} bytes, got {status.st_size}"
+            )
         with os.fdopen(handle, "rb", closefd=False) as file:
             return file.read(MAX_BYTES)
     finally:
@@ -101,7 +103,7 @@ def _verify_empty(path: Path) -> None:
     if any(path.iterdir()):
         raise NotPrivate(
             f"others have access to {path}, and it is not empty: "
-            "take a directory that is not there yet"
+            "use a directory that does not exist yet"
         )
 
 
@@ -156,13 +158,18 @@ class SealedSecrets(WireMap):
     def rule(self) -> None:
         if self.kdf == PLAIN:
             if (self.passes, self.memory) != (0, 0):
-                raise Malformed("a plain keystore with the cost of a passphrase")
+                raise Malformed("plain keystore: expected no cost of a passphrase, got one")
         elif self.kdf != ARGON2ID:
-            raise Malformed(f"kdf {self.kdf!r}: only {ARGON2ID} and {PLAIN} are known")
+            raise Malformed(f"kdf: expected {ARGON2ID} or {PLAIN}, got {self.kdf!r}")
         elif not LEAST.passes <= self.passes <= MOST.passes:
-            raise Malformed(f"{self.passes} passes of Argon2id, 1 to {MOST.passes} are allowed")
+            raise Malformed(
+                f"Argon2id: expected {LEAST.passes} to {MOST.passes} passes, got {self.passes}"
+            )
         elif not LEAST.memory <= self.memory <= MOST.memory:
-            raise Malformed(f"Argon2id over {self.memory} bytes, at most {MOST.memory} are allowed")
+            raise Malformed(
+                f"Argon2id: expected {LEAST.memory} to {MOST.memory} bytes of memory, got "
+                f"{self.memory}"
+            )
 
     @property
     def is_plain(self) -> bool:
@@ -181,7 +188,7 @@ class SealedSecrets(WireMap):
             if self.is_plain:
                 raise Untrusted("its bytes were changed; put a good copy back") from None
             raise WrongPassphrase(
-                "it does not open: the passphrase is another one, or the bytes were changed"
+                "decryption failed: wrong passphrase, or the bytes were changed"
             ) from None
 
     def sealing(self, secrets: bytes, passphrase: bytes | None) -> SealedSecrets:
@@ -210,7 +217,9 @@ def seal(
 ) -> SealedSecrets:
     """Seal secrets with a passphrase; None makes a plain keystore."""
     if passphrase == b"":
-        raise PassphraseNeeded("an empty passphrase protects nothing")
+        raise PassphraseNeeded(
+            "expected a passphrase, got an empty one; give one, or use --insecure-plain"
+        )
     empty = SealedSecrets(
         kdf=PLAIN if passphrase is None else ARGON2ID,
         salt=random(_SALT_BYTES),
@@ -228,7 +237,8 @@ def _derive_key(passphrase: bytes, salt: bytes, cost: Cost) -> bytes:
         return argon2id.kdf(AEAD_KEY_BYTES, passphrase, salt, cost.passes, cost.memory)
     except SodiumFailed as error:
         raise VeenError(
-            f"Argon2id needs {cost.memory >> 20} MiB of memory, and they are not to be had"
+            f"Argon2id needs {cost.memory >> 20} MiB of memory, which are not available; free "
+            "memory and try again"
         ) from error
 
 
@@ -250,7 +260,9 @@ class RetiredClient(WireMap):
 
     def rule(self) -> None:
         if self.retired_at < self.created_at:
-            raise Malformed("a client_id that was retired before it was made")
+            raise Malformed(
+                "client_id: expected a retirement after its creation, got an earlier time"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,7 +273,7 @@ class PrekeySecret(WireMap):
 
     def rule(self) -> None:
         if self.expires_at <= self.created_at:
-            raise Malformed("a prekey that expires before it can be used")
+            raise Malformed("prekey: expected an end after its start, got an earlier time")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,12 +289,12 @@ class Secrets(WireMap):
 
     def rule(self) -> None:
         if not self.prekeys:
-            raise Malformed("a keystore without a prekey")
+            raise Malformed("keystore: expected at least one prekey, got none")
         clients = [SigningKey(self.client.seed).public]
         clients += [retired.client_id for retired in self.retired]
         privates = [self.id_dh, *(prekey.private for prekey in self.prekeys)]
         if len(set(clients)) != len(clients) or len(set(privates)) != len(privates):
-            raise Malformed("a key stands twice in the keystore")
+            raise Malformed("keystore: duplicate key")
 
     def rotated(self, now: int, random: Randomness) -> Secrets:
         """The secrets with a new client key, and a new prekey with the lifetime of the last.

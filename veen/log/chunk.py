@@ -35,13 +35,16 @@ class CheckpointRef(WireArray):
 
     def rule(self) -> None:
         if not 1 <= self.start_seq <= self.end_seq:
-            raise Malformed(f"a checkpoint of the chunk from {self.start_seq} to {self.end_seq}")
+            raise Malformed(
+                f"checkpoint index: expected a chunk from 1 on, got {self.start_seq} to "
+                f"{self.end_seq}"
+            )
 
 
 def encode_checkpoint_index(index: Mapping[int, CheckpointRef]) -> bytes:
     """The map upto_seq -> reference, by ascending upto_seq."""
     if 0 in index:
-        raise Malformed("no checkpoint stands at stream_seq 0")
+        raise Malformed("checkpoint index: expected stream_seq from 1, got 0")
     return cbor.encode({upto: index[upto].plain() for upto in sorted(index)})
 
 
@@ -72,9 +75,13 @@ class ChunkSummary(WireArray):
 
     def rule(self) -> None:
         if not 1 <= self.start_seq <= self.end_seq:
-            raise Malformed(f"a chunk from {self.start_seq} to {self.end_seq}")
+            raise Malformed(
+                f"chunk: expected a range from 1 on, got {self.start_seq} to {self.end_seq}"
+            )
         if self.entry_count != self.end_seq - self.start_seq + 1:
-            raise Malformed(f"{self.entry_count} entries from {self.start_seq} to {self.end_seq}")
+            raise Malformed(
+                f"chunk: {self.entry_count} entries do not fit {self.start_seq} to {self.end_seq}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +94,7 @@ class PeakSnapshot(WireArray):
 
     def rule(self) -> None:
         if len(self.peaks) != self.upto_seq.bit_count():
-            raise Malformed(f"{len(self.peaks)} peaks after {self.upto_seq}")
+            raise Malformed(f"{len(self.peaks)} peaks do not fit size {self.upto_seq}")
 
     @classmethod
     def of(cls, label: bytes, peaks: mmr.Peaks) -> PeakSnapshot:
@@ -178,7 +185,9 @@ class Tombstone(WireMap):
 
     def rule(self) -> None:
         if not 1 <= self.start_seq <= self.end_seq:
-            raise Malformed(f"a tombstone from {self.start_seq} to {self.end_seq}")
+            raise Malformed(
+                f"tombstone: expected a range from 1 on, got {self.start_seq} to {self.end_seq}"
+            )
 
     def signed(self, key: SigningKey) -> Tombstone:
         return replace(self, hub_sig=key.sign(self._signing_digest()))

@@ -47,7 +47,7 @@ class ControlRecord(WireMap):
         elif self.kind == STREAM:
             StreamRecord.decode(self.body)
         else:
-            raise Malformed(f"control record of kind {self.kind!r}")
+            raise Malformed(f"control record: unknown kind {self.kind!r}")
 
     def token(self) -> CapToken | None:
         return CapToken.decode(self.body) if self.kind == AUTHORIZE else None
@@ -89,7 +89,7 @@ class StreamRecord(WireMap):
 
     def rule(self) -> None:
         if not is_name(self.name):
-            raise Malformed(f"a stream name has 1 to {MAX_NAME} printable characters")
+            raise Malformed(f"stream name: expected 1 to {MAX_NAME} printable characters")
 
     def stream_id(self) -> bytes:
         return stream_id(self.name)
@@ -122,13 +122,15 @@ class EntryHeader:
     def read(cls, raw: bytes, at: int, limits: Limits) -> EntryHeader:
         """The header at ``at``; lengths beyond the limits are refused before they are used."""
         if len(raw) - at < ENTRY_HEADER_BYTES:
-            raise CutShort(f"an entry header is cut short at byte {at}")
+            raise CutShort(f"the entry header at byte {at} is truncated")
         ver, flags, *rest = _HEADER.unpack_from(raw, at)
         if ver != _ENTRY_VER or flags != _NO_FLAGS:
-            raise Malformed(f"entry version {ver} with flags {flags} at byte {at}")
+            raise Malformed(f"unsupported entry version {ver} with flags {flags}, at byte {at}")
         header = cls(*rest)
         if header.msg_len > limits.max_msg_bytes or header.receipt_len > MAX_RECEIPT_BYTES:
-            raise Malformed(f"an entry of {header.whole_size} bytes announced at byte {at}")
+            raise Malformed(
+                f"entry too large: {header.whole_size} bytes by its header, at byte {at}"
+            )
         return header
 
 
@@ -174,7 +176,7 @@ def read_entry(raw: bytes, at: int, limits: Limits) -> tuple[EntryHeader, Entry]
     middle = start + header.msg_len
     end = at + header.whole_size
     if end > len(raw):
-        raise CutShort(f"the entry at byte {at} is cut short: {end - len(raw)} bytes are missing")
+        raise CutShort(f"the entry at byte {at} is truncated: {end - len(raw)} bytes are missing")
     entry = Entry(raw[start:middle], raw[middle:end])
     if entry.entry_hash() != header.entry_hash:
         raise Malformed(f"entry_hash does not match the entry at byte {at}")

@@ -145,7 +145,7 @@ def pack_leaves(records: Iterable[LeafRecord]) -> bytes:
 def unpack_leaves(raw: bytes, name: ChunkName) -> list[LeafRecord]:
     count = name.end_seq - name.start_seq + 1
     if len(raw) != count * _RECORD.size:
-        raise Malformed(f"{len(raw)} bytes where {count} records of {_RECORD.size} are due")
+        raise Malformed(f"expected {count} records of {_RECORD.size} bytes, got {len(raw)} bytes")
     return [
         LeafRecord(leaf, client, None if auth == _NO_AUTH else auth, *rest)
         for leaf, client, auth, *rest in _RECORD.iter_unpack(raw)

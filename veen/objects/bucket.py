@@ -68,7 +68,7 @@ class BucketStore:
 
     def __init__(self, settings: S3Settings, credentials: StoreCredentials | None) -> None:
         if credentials is None:
-            raise StoreRefused(f"{settings.url} needs an access key and a secret")
+            raise StoreRefused(f"{settings.url} needs an access key and a secret key; set both")
         self._settings = settings
         self._bucket = open_bucket(settings, credentials)
         self._retries = Retries(attempts=settings.attempts)

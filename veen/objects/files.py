@@ -135,7 +135,10 @@ class StoreLayout:
         """Raise StoreRefused unless the store exists, for readers, which create nothing."""
         _verify_encoding()
         if not self.objects.is_dir():
-            raise StoreRefused(f"{self.root} holds no store, or none that we may read")
+            raise StoreRefused(
+                f"{self.root}: expected a readable store, found none; check the path and its "
+                "permissions"
+            )
 
     @contextmanager
     def staged(self, body: ObjectBody) -> Iterator[Path]:
@@ -160,12 +163,17 @@ class StoreLayout:
             os.link(file, file)
         except FileExistsError:
             return
-        raise StoreRefused(f"{self.root}: the file system links over what is there")
+        raise StoreRefused(
+            f"{self.root}: the file system replaces existing files when it links; use another "
+            "file system"
+        )
 
 
 def _verify_encoding() -> None:
     if sys.getfilesystemencoding() != "utf-8":
-        raise StoreRefused("keys are UTF-8; run with a UTF-8 locale or PYTHONUTF8=1")
+        raise StoreRefused(
+            "expected a UTF-8 file system encoding; run with a UTF-8 locale or PYTHONUTF8=1"
+        )
 
 
 def path_of(folder: Path, key: str) -> Path:
@@ -201,7 +209,9 @@ class FileObjects:
 
     def get_range(self, key: str, start: int, size: int) -> bytes:
         if start < 0 or size < 0:
-            raise ValueError(f"a range of {size} bytes from {start}")
+            raise ValueError(
+                f"expected start and size of a range from 0 on, got {size} bytes from {start}"
+            )
         with self._opened(key) as file, disk_errors_translated(key):
             file.seek(start)
             return file.read(min(size, os.fstat(file.fileno()).st_size))
@@ -231,14 +241,14 @@ class FileObjects:
                 os.link(file, path)
             except FileExistsError:
                 if not self._holds(key, body):
-                    raise StoreUnavailable(f"{key} was deleted while it was put") from None
+                    raise StoreUnavailable(f"{key} was deleted during the put; try again") from None
 
     def _holds(self, key: str, body: ObjectBody) -> bool:
         """Whether the object has these bytes; other bytes raise ObjectConflict."""
         try:
             with self._opened(key) as there, body.open() as ours:
                 if not is_same_body(there, ours):
-                    raise ObjectConflict(f"{key} holds other bytes")
+                    raise ObjectConflict(f"{key} exists with other bytes")
         except ObjectMissing:
             return False
         return True
@@ -319,7 +329,7 @@ class FileHeads:
             locked(self._layout.staging_lock, shared=True),
         ):
             if _read(path, old.name) != old:
-                raise HeadMoved(f"head {old.name} has moved")
+                raise HeadMoved(f"head {old.name} was changed by another writer")
             make_object_directory(path.parent, self._layout.heads)
             with replacing(path, self._layout.staging) as file:
                 file.write(value)

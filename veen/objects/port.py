@@ -42,18 +42,18 @@ def check_key(key: str) -> None:
     check_text(key)
     for segment in key.split("/"):
         if segment in {"", ".", ".."}:
-            raise InvalidKey(f"key {key!r} has the segment {segment!r}")
+            raise InvalidKey(f"key {key!r}: the segment {segment!r} is not allowed")
         if len(segment.encode()) > MAX_SEGMENT_BYTES:
-            raise InvalidKey(f"key {key!r} has a segment of more than {MAX_SEGMENT_BYTES} bytes")
+            raise InvalidKey(f"key {key!r}: expected segments of at most {MAX_SEGMENT_BYTES} bytes")
     if len(key.encode()) > MAX_KEY_BYTES:
-        raise InvalidKey(f"key {key!r} has more than {MAX_KEY_BYTES} bytes")
+        raise InvalidKey(f"key {key!r}: expected at most {MAX_KEY_BYTES} bytes")
 
 
 def check_text(text: str) -> None:
     """Raise InvalidKey for characters not allowed in keys and prefixes."""
     match = _REFUSED.search(text)
     if match:
-        raise InvalidKey(f"{text!r} has the character {match[0]!r}")
+        raise InvalidKey(f"{text!r}: the character {match[0]!r} is not allowed")
 
 
 def is_key(text: str) -> bool:
@@ -197,7 +197,7 @@ def md5_of(body: ObjectBody) -> bytes:
 
 def verify_digest(key: str, value: bytes, expect: bytes | None) -> None:
     if expect is not None and value != expect:
-        raise ObjectDamaged(f"{key}: digest {value.hex()}, expected {expect.hex()}")
+        raise ObjectDamaged(f"{key}: expected digest {expect.hex()}, got {value.hex()}")
 
 
 def is_same_body(left: BinaryIO, right: BinaryIO) -> bool:
@@ -223,7 +223,9 @@ def _piece(stream: BinaryIO) -> bytes:
 
 def _checked_size(size: int) -> int:
     if size > MAX_OBJECT_BYTES:
-        raise StoreRefused(f"an object of {size} bytes; at most {MAX_OBJECT_BYTES} fit")
+        raise StoreRefused(
+            f"object too large: expected at most {MAX_OBJECT_BYTES} bytes, got {size}"
+        )
     return size
 
 
@@ -295,11 +297,13 @@ class S3Settings:
 
     def __post_init__(self) -> None:
         if not self.bucket:
-            raise BadStoreSettings("the store has no bucket")
+            raise BadStoreSettings("URL of the store: expected a bucket, got none")
         if self.attempts < 1 or self.timeout_seconds <= 0 or self.page_keys < 1:
-            raise BadStoreSettings("attempts, timeout_seconds and page_keys are above zero")
+            raise BadStoreSettings(
+                "attempts, timeout_seconds and page_keys: expected numbers above zero"
+            )
         if self.endpoint is not None and urlsplit(self.endpoint).scheme not in {"http", "https"}:
-            raise BadStoreSettings(f"endpoint {self.endpoint!r} is no http or https URL")
+            raise BadStoreSettings(f"endpoint = {self.endpoint!r}: expected an http or https URL")
         if self.prefix:
             _check_prefix(self.prefix)
 
@@ -340,11 +344,14 @@ def settings_of(
     """Settings from ``file:///path`` or ``s3://bucket/prefix``, and the options of a store."""
     parts = urlsplit(url)
     if parts.query or parts.fragment or "@" in parts.netloc:
-        raise BadStoreSettings("the URL of a store is file:///path or s3://bucket/prefix alone")
+        raise BadStoreSettings(
+            "URL of the store: expected file:///path or s3://bucket/prefix without user, query "
+            "or fragment"
+        )
     if parts.scheme == "file":
         return _file_settings(parts.netloc, unquote(parts.path))
     if parts.scheme != "s3":
-        raise BadStoreSettings(f"the URL of a store starts with file:// or s3://, not {url!r}")
+        raise BadStoreSettings(f"URL of the store: expected file://... or s3://..., got {url!r}")
     prefix = parts.path.strip("/")
     return S3Settings(
         bucket=parts.netloc,
@@ -358,7 +365,9 @@ def settings_of(
 
 def _file_settings(host: str, path: str) -> FileSettings:
     if host not in {"", "localhost"} or not path.startswith("/"):
-        raise BadStoreSettings("a directory is given as file:///absolute/path")
+        raise BadStoreSettings(
+            "URL of the store: expected file:///absolute/path, got a host or a relative path"
+        )
     return FileSettings(Path(path))
 
 
@@ -366,15 +375,15 @@ def _addressing(name: str) -> Addressing:
     try:
         return Addressing(name)
     except ValueError:
-        raise BadStoreSettings(f"addressing {name!r}: auto, path or virtual is due") from None
+        raise BadStoreSettings(f"addressing = {name!r}: expected auto, path or virtual") from None
 
 
 def _check_prefix(prefix: str) -> None:
     if not prefix.endswith("/") or len(prefix.encode()) > MAX_PREFIX_BYTES:
         raise BadStoreSettings(
-            f"prefix {prefix!r} must end with a slash and have at most {MAX_PREFIX_BYTES} bytes"
+            f"prefix = {prefix!r}: expected a slash at the end and at most {MAX_PREFIX_BYTES} bytes"
         )
     try:
         check_key(prefix[:-1])
     except InvalidKey as error:
-        raise BadStoreSettings(f"prefix {prefix!r}: {error}") from error
+        raise BadStoreSettings(f"prefix = {prefix!r}: {error}") from error

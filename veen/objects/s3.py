@@ -247,7 +247,7 @@ def open_bucket(settings: S3Settings, credentials: StoreCredentials) -> S3Bucket
             config=config,
         )
     except (BotoCoreError, ValueError) as error:
-        raise StoreRefused(f"settings of the store: {error}") from error
+        raise StoreRefused(f"the settings of the store are invalid: {error}") from error
     return S3Bucket(client, settings)
 
 
@@ -290,16 +290,18 @@ def _translate(key: str, error: ClientError) -> StoreError:
     if status == 429 or status >= 500 or code in _TRANSIENT_CODES:
         return Transient(answer)
     if status in {401, 403}:
-        return NotAllowed(f"{answer}: are access key, secret and rights as the store has them?")
+        return NotAllowed(
+            f"{answer}: check the access key, the secret and the permissions at the store"
+        )
     return StoreRefused(answer)
 
 
 def _check_range(key: str, reply: GetObjectOutputTypeDef, start: int, size: int) -> None:
     """Raise StoreRefused for a store that ignores the range."""
     if not reply.get("ContentRange", "").startswith(f"bytes {start}-"):
-        raise StoreRefused(f"{key}: the store ignores ranges")
+        raise StoreRefused(f"{key}: the store ignores Range requests")
     if reply["ContentLength"] > size:
-        raise StoreRefused(f"{key}: the store sends more than the range")
+        raise StoreRefused(f"{key}: the store sent more than the requested range")
 
 
 class S3Heads:
@@ -315,7 +317,7 @@ class S3Heads:
 
     def swap(self, old: StoreHead, value: bytes) -> StoreHead:
         if not self._keeps_conditions and self.read(old.name) != old:
-            raise HeadMoved(f"head {old.name} has moved")
+            raise HeadMoved(f"head {old.name} was changed by another writer")
         place, body, token = _head_key(old.name), body_of_bytes(value), secrets.token_hex(16)
         sent = 0
 
@@ -328,7 +330,9 @@ class S3Heads:
             etag = self._retries.run(f"swap {old.name}", attempt)
         except (ConditionFailed, ObjectMissing):
             if sent == 1:
-                return self._ours(token, HeadMoved(f"head {old.name} has moved"), old.name)
+                return self._ours(
+                    token, HeadMoved(f"head {old.name} was changed by another writer"), old.name
+                )
             return self._ours(token, _unknown(old.name), old.name)
         except Transient:
             return self._ours(token, _unknown(old.name), old.name)
@@ -361,7 +365,7 @@ class S3Heads:
 
 
 def _unknown(name: str) -> HeadUnknown:
-    return HeadUnknown(f"head {name}: the answer to a swap was lost")
+    return HeadUnknown(f"head {name}: the response to a swap was lost; read the head again")
 
 
 def _head_key(name: str) -> str:
@@ -406,7 +410,9 @@ class S3Objects:
 
     def get_range(self, key: str, start: int, size: int) -> bytes:
         if start < 0 or size < 0:
-            raise ValueError(f"a range of {size} bytes from {start}")
+            raise ValueError(
+                f"expected start and size of a range from 0 on, got {size} bytes from {start}"
+            )
         # HTTP has no empty range.
         place, at_least_one = _object_key(key), max(size, 1)
         try:
@@ -428,7 +434,9 @@ class S3Objects:
         while page := self._page(OBJECTS_FOLDER + prefix, last):
             for place in page:
                 if place <= last:
-                    raise StoreRefused(f"the store lists {place!r} after {last!r}")
+                    raise StoreRefused(
+                        f"expected a listing in byte order, got {place!r} after {last!r}"
+                    )
                 last = place
                 if is_key(key := place.removeprefix(OBJECTS_FOLDER)):
                     yield key
@@ -448,13 +456,13 @@ class S3Objects:
             )
         except ConditionFailed:
             if not self._holds(place, body):
-                raise StoreUnavailable(f"{key} was deleted while it was put") from None
+                raise StoreUnavailable(f"{key} was deleted during the put; try again") from None
         except Transient:
             if not self._holds(place, body):
                 raise
         else:
             if not stored.is_confirmed and not self._holds(place, body):
-                raise StoreUnavailable(f"{key} is not there, though the store has taken it")
+                raise StoreUnavailable(f"{key} is missing although the store acknowledged the put")
 
     def _read(self, key: str, attempt: Callable[[], T]) -> T:
         """Read with retries; a wrong checksum at every attempt is ObjectDamaged."""
@@ -487,7 +495,7 @@ class S3Objects:
         except ObjectMissing:
             return False
         if not is_same:
-            raise ObjectConflict(f"{place.removeprefix(OBJECTS_FOLDER)} holds other bytes")
+            raise ObjectConflict(f"{place.removeprefix(OBJECTS_FOLDER)} exists with other bytes")
         return True
 
 

@@ -81,7 +81,7 @@ class ReadHeads:
 
 
 def _refuse_write(what: str) -> Never:
-    raise StoreRefused(f"{what}: the store was opened to be read alone, and nothing was written")
+    raise StoreRefused(f"{what}: the store is open read-only; nothing was written")
 
 
 def open_store(settings: StoreSettings, credentials: StoreCredentials | None = None) -> Store:
@@ -166,7 +166,9 @@ class StoreRef:
     def to_put(self) -> Store:
         """The store for writing, with the result of the driver's probe."""
         if self.keeps_conditions is None:
-            raise StoreRefused("the store was not probed, and nothing is put there unseen")
+            raise StoreRefused(
+                "the store was not probed for conditional writes; nothing was written"
+            )
         return _opened_to_put(self.settings, self.keeps_conditions)
 
 

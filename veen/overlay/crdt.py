@@ -38,7 +38,7 @@ class Shard(WireArray):
 
     def rule(self) -> None:
         if self.total < 0:
-            raise Malformed(f"a counter that only grows at {self.total}")
+            raise Malformed(f"grow-only counter: expected a total from 0, got {self.total}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +165,7 @@ class Elements(WireMap):
         verify_order(self.adds)
         verify_order(self.tombs)
         if not {add.id for add in self.adds}.isdisjoint(self.tombs):
-            raise Malformed("an add stands beside its own tomb")
+            raise Malformed("set: an add is stored together with its own removal")
 
 
 class ObservedRemoveSet(Overlay[Elements]):

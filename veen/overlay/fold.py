@@ -44,7 +44,7 @@ class SeqRun:
 
     def __post_init__(self) -> None:
         if not 1 <= self.from_seq <= self.to_seq + 1:
-            raise BadRange(f"no places from {self.from_seq} to {self.to_seq}")
+            raise BadRange(f"expected a range of stream_seq, got {self.from_seq} to {self.to_seq}")
 
     @property
     def size(self) -> int:
@@ -61,7 +61,9 @@ class Node:
 
     def __post_init__(self) -> None:
         if self.block < 1 or self.height < 0 or self.index < 0:
-            raise BadRange(f"no node {self.index} of height {self.height}, block {self.block}")
+            raise BadRange(
+                f"no fold node {self.index} of height {self.height} with blocks of {self.block}"
+            )
 
     @property
     def run(self) -> SeqRun:
@@ -120,7 +122,7 @@ def _over(node: Node, run: SeqRun, steps: TreeSteps[T]) -> T:
 def _top(to_seq: int, block: int) -> Node:
     """The lowest node that covers 1 to ``to_seq``."""
     if block < 1:
-        raise BadRange(f"blocks of {block}")
+        raise BadRange(f"expected a block size of at least 1, got {block}")
     return Node(block, (-(-to_seq // block) - 1).bit_length(), 0)
 
 
@@ -149,7 +151,7 @@ class SummaryAnchor(WireArray):
 
     def rule(self) -> None:
         if self.kind not in tuple(AnchorKind):
-            raise Malformed(f"an anchor of kind {self.kind}")
+            raise Malformed(f"fold anchor: unknown kind {self.kind}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +204,10 @@ class FoldSummary(WireMap):
 
     def rule(self) -> None:
         if self.block < 1 or not 1 <= self.from_seq <= self.to_seq:
-            raise Malformed(f"a summary from {self.from_seq} to {self.to_seq} by {self.block}")
+            raise Malformed(
+                f"fold summary: invalid range {self.from_seq} to {self.to_seq} with blocks of "
+                f"{self.block}"
+            )
 
     @classmethod
     def of(cls, scope: Scope, node: Node, root: SignedRoot, payload: bytes) -> FoldSummary:
@@ -334,5 +339,5 @@ class Fold(Generic[S]):
         events = tuple(self.source.events(run))
         places = [event.stream_seq for event in events]
         if places != list(range(run.from_seq, run.to_seq + 1)):
-            raise Untrusted(f"the events of {run.from_seq} to {run.to_seq} are not all there")
+            raise Untrusted(f"events from {run.from_seq} to {run.to_seq} are missing")
         return events

@@ -38,7 +38,7 @@ class PaidOperation(EventBody):
 
     def rule(self) -> None:
         if self.currency_code == DEFAULT_UNIT:
-            raise Malformed("a currency without a name is left out")
+            raise Malformed("expected a currency, got an empty name; leave the field out instead")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,10 @@ class Account(WireArray):
 
     def rule(self) -> None:
         if self.lowest > min(0, self.balance) or (self.lowest < 0) != (self.lowest_at > 0):
-            raise Malformed(f"balance {self.balance}, lowest {self.lowest} at {self.lowest_at}")
+            raise Malformed(
+                f"account: balance {self.balance} does not fit lowest {self.lowest} at "
+                f"{self.lowest_at}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

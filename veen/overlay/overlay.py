@@ -62,7 +62,7 @@ def merged(
 
 def verify_order(keys: Iterable[Any]) -> None:
     if any(left >= right for left, right in pairwise(keys)):
-        raise Malformed("rows out of order or doubled")
+        raise Malformed("rows out of order or duplicate")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,9 @@ class SkippedPlaces(WireArray):
 
     def rule(self) -> None:
         if len(self.first) != min(self.count, KEPT_PLACES):
-            raise Malformed(f"{len(self.first)} places of {self.count} messages")
+            raise Malformed(
+                f"skipped messages: {len(self.first)} positions do not fit a count of {self.count}"
+            )
         verify_order(self.first)
 
     @classmethod

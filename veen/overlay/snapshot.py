@@ -34,7 +34,7 @@ class UnknownOverlay(VeenError, LookupError):
 
 def overlay_named(name: str) -> Overlay[Any]:
     if name not in _BY_NAME:
-        raise UnknownOverlay(f"no overlay is named {name!r}; there are {', '.join(_BY_NAME)}")
+        raise UnknownOverlay(f"unknown overlay {name!r}: expected one of {', '.join(_BY_NAME)}")
     return _BY_NAME[name]
 
 
@@ -49,7 +49,7 @@ class StateCheckpoint(EventBody):
 
     def rule(self) -> None:
         if self.upto_stream_seq < 1:
-            raise Malformed("a snapshot of no messages has no root")
+            raise Malformed("empty snapshot: expected no root, got one")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,4 +110,6 @@ def verify(claim: StateCheckpoint, prefix: Prefix[S], state_id: bytes) -> None:
     """Raise Untrusted for a snapshot that differs from the log (7.4)."""
     mismatch = first_mismatch(claim, prefix, state_id)
     if mismatch is not None:
-        raise Untrusted(f"{mismatch.field} is {mismatch.claimed}, the log gives {mismatch.found}")
+        raise Untrusted(
+            f"{mismatch.field}: expected {mismatch.found} from the log, got {mismatch.claimed}"
+        )

@@ -66,7 +66,7 @@ class Totals(WireArray):
             (self.first_event_time, self.last_event_time),
         )
         if any(low > high for low, high in extents):
-            raise Malformed("totals whose extremes are the wrong way round")
+            raise Malformed("expected minimum <= maximum, got the reverse")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,11 +44,11 @@ class Table:
         self._folder = folder
         self._known: list[str] = []
         if type(content) is not dict:
-            raise BadSettings(f"{name or 'the file'} = {content!r}: a table is due")
+            raise BadSettings(f"{name or 'the file'} = {content!r}: expected a table")
         self._content = content
 
-    def refuse(self, key: str, value: object, due: str) -> Never:
-        raise BadSettings(f"{self._called(key)} = {value!r}: {due}")
+    def refuse(self, key: str, value: object, expected: str) -> Never:
+        raise BadSettings(f"{self._called(key)} = {value!r}: {expected}")
 
     def has(self, key: str) -> bool:
         return key in self._content
@@ -62,25 +62,25 @@ class Table:
         if value is default:
             return default
         if type(value) is not str or not value:
-            self.refuse(key, value, "a text that is not empty is due")
+            self.refuse(key, value, "expected a text that is not empty")
         return value
 
     def number(self, key: str, default: Any = _REQUIRED, *, least: int, most: int) -> int:
         value = self._take(key, default)
         if type(value) is not int or not least <= value <= most:
-            self.refuse(key, value, f"a whole number from {least} to {most} is due")
+            self.refuse(key, value, f"expected a whole number from {least} to {most}")
         return int(value)
 
     def flag(self, key: str, *, default: bool) -> bool:
         value = self._take(key, default)
         if type(value) is not bool:
-            self.refuse(key, value, "true or false is due")
+            self.refuse(key, value, "expected true or false")
         return value
 
     def choice(self, key: str, allowed: Sequence[str], default: Any = _REQUIRED) -> str:
         value = self._take(key, default)
         if value not in allowed:
-            self.refuse(key, value, "it is " + " or ".join(repr(option) for option in allowed))
+            self.refuse(key, value, "expected " + " or ".join(repr(option) for option in allowed))
         return str(value)
 
     def path(self, key: str, default: Any = _REQUIRED) -> Any:
@@ -96,9 +96,9 @@ class Table:
         values = self._list(key, default)
         for value in values:
             if type(value) is not str or not value:
-                self.refuse(key, value, "a text that is not empty is due")
+                self.refuse(key, value, "expected a text that is not empty")
             if values.count(value) > 1:
-                self.refuse(key, value, "it stands there twice")
+                self.refuse(key, value, "expected each value once")
         return tuple(values)
 
     def key(self, key: str, default: Any = _REQUIRED) -> Any:
@@ -110,19 +110,19 @@ class Table:
         keys = tuple(self._hex32(key, value) for value in self._list(key, default))
         for value in keys:
             if keys.count(value) > 1:
-                self.refuse(key, value.hex(), "this principal stands there twice")
+                self.refuse(key, value.hex(), "expected each principal once")
         return keys
 
     def address(self, key: str, default: str) -> str:
         value = str(self.text(key, default))
         if not is_address(value):
-            self.refuse(key, value, "an address and a port from 1 on are due, like 127.0.0.1:8090")
+            self.refuse(key, value, "expected an address and a port, like 127.0.0.1:8090")
         return value
 
     def url(self, key: str, default: Any = _REQUIRED) -> Any:
         value = self.text(key, default)
         if value is not default and not value.startswith(("http://", "https://")):
-            self.refuse(key, value, "a URL that starts with http:// or https:// is due")
+            self.refuse(key, value, "expected a URL that starts with http:// or https://")
         return value
 
     def table(self, key: str) -> Table:
@@ -143,13 +143,13 @@ class Table:
             known = ", ".join(sorted(self._known))
             raise BadSettings(
                 f"{self._called(unknown[0])} = {self._content[unknown[0]]!r}: "
-                f"there is no such key; known are {known}"
+                f"unknown key; known keys: {known}"
             )
 
     def _take(self, key: str, default: Any) -> Any:
         self._known.append(key)
         if key not in self._content and default is _REQUIRED:
-            raise BadSettings(f"{self._called(key)} is missing; it must be given")
+            raise BadSettings(f"{self._called(key)} is missing; add it to the settings")
         return self._content.get(key, default)
 
     def _list(self, key: str, default: Any) -> list[Any]:
@@ -157,7 +157,7 @@ class Table:
         if values is default and default is not _REQUIRED:
             return list(default)
         if type(values) is not list:
-            self.refuse(key, values, "a list is due")
+            self.refuse(key, values, "expected a list")
         return list(values)
 
     def _hex32(self, key: str, value: Any) -> bytes:
@@ -166,7 +166,7 @@ class Table:
         except (TypeError, ValueError):
             decoded = b""
         if len(decoded) != _KEY_BYTES:
-            self.refuse(key, value, "64 hex digits are due")
+            self.refuse(key, value, "expected 64 hex digits")
         return decoded
 
     def _called(self, key: str) -> str:
@@ -194,10 +194,10 @@ def is_zone(document: dict[str, Any]) -> bool:
 def refuse_unknown(document: dict[str, Any]) -> None:
     known = (*_OF_ALL, *PARTS)
     for key in sorted(set(document) - set(known)):
-        raise BadSettings(f"{key} = {document[key]!r}: there is no such key; known are {known}")
+        raise BadSettings(f"{key} = {document[key]!r}: unknown key; known keys: {known}")
     for key in PARTS:
         if type(document.get(key, {})) is not dict:
-            raise BadSettings(f"{key} = {document[key]!r}: a table is due")
+            raise BadSettings(f"{key} = {document[key]!r}: expected a table")
 
 
 def hub_part(document: dict[str, Any]) -> dict[str, Any]:
@@ -240,7 +240,7 @@ def _part(document: dict[str, Any], name: str) -> dict[str, Any]:
 def _table(part: dict[str, Any], key: str, name: str) -> dict[str, Any]:
     value = part.get(key, {})
     if type(value) is not dict:
-        raise BadSettings(f"{name}.{key} = {value!r}: a table is due")
+        raise BadSettings(f"{name}.{key} = {value!r}: expected a table")
     return dict(value)
 
 

@@ -36,7 +36,7 @@ def full_disk_is_no_space() -> Iterator[None]:
     except OSError as error:
         if error.errno not in _FULL:
             raise
-        raise NoSpace(f"no room on the disk: {error.strerror}: {error.filename}") from error
+        raise NoSpace(f"disk full: {error.strerror}: {error.filename}") from error
 
 
 def append(fd: int, size: int, data: bytes) -> None:
@@ -151,5 +151,5 @@ def _write_all(fd: int, data: bytes, at: int) -> None:
 def _write_error(error: OSError) -> VeenError:
     """The error of a failed write: NoSpace, which may pass, or SyncFailed, which is final."""
     if error.errno in _FULL:
-        return NoSpace(f"no room on the disk: {error.strerror}")
+        return NoSpace(f"disk full: {error.strerror}")
     return SyncFailed(f"write failed: {error.strerror}")

@@ -147,14 +147,18 @@ def _ask(pipe: Connection, work: tuple[Callable[[Any], Any], Any]) -> None:
     try:
         pipe.send(work)
     except ConnectionError as error:
-        raise PoolBroken("a process that worked beside has ended: start again") from error
+        raise PoolBroken(
+            "a worker process of the pool ended unexpectedly; run the command again"
+        ) from error
 
 
 def _answer(pipe: Connection) -> tuple[Any, VeenError | None]:
     try:
         raw: tuple[Any, VeenError | None] = pipe.recv()
     except (EOFError, ConnectionError) as error:
-        raise PoolBroken("a process that worked beside has ended: start again") from error
+        raise PoolBroken(
+            "a worker process of the pool ended unexpectedly; run the command again"
+        ) from error
     return raw
 
 

@@ -64,12 +64,14 @@ class ZoneParts(Collector):
         parts = () if self._zone is None else _parts(Path(self._zone).parent / FILE)
         if not parts:
             return
-        up = GaugeMetricFamily("veen_zone_part_up", "Parts of the zone that work", labels=["part"])
+        up = GaugeMetricFamily(
+            "veen_zone_part_up", "Parts of the zone that are healthy", labels=["part"]
+        )
         failing = GaugeMetricFamily(
-            "veen_zone_part_failing", "Parts that restarts did not help", labels=["part"]
+            "veen_zone_part_failing", "Parts that failed for good after restarts", labels=["part"]
         )
         restarts = CounterMetricFamily(
-            "veen_zone_part_restarts", "How often parts were started again", labels=["part"]
+            "veen_zone_part_restarts", "Restarts of the parts", labels=["part"]
         )
         for part in parts:
             up.add_metric([part.name], part.is_ready)

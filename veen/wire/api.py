@@ -135,7 +135,7 @@ class BatchResult(WireMap):
 
     def rule(self) -> None:
         if (self.receipt is None) == (self.error is None):
-            raise Malformed("a batch result is a receipt or an error")
+            raise Malformed("batch result: expected a receipt or an error, got both or neither")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -392,7 +392,7 @@ class LocateRequest(WireMap):
     def rule(self) -> None:
         by_time = (self.label is not None, self.hub_ts is not None)
         if by_time != ((self.leaf_hash is None,) * 2):
-            raise Malformed("leaf_hash alone, or label and hub_ts")
+            raise Malformed("expected leaf_hash, or label and hub_ts, got another combination")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,7 +50,7 @@ class EventBody(Portable):
             elif not field.optional:
                 raise Malformed(f"{cls.__name__} lacks {field.name} at byte {at}")
         if len(values) != count:
-            raise Malformed(f"{cls.__name__} has a key unknown, doubled or out of order")
+            raise Malformed(f"{cls.__name__} has an unknown, duplicate or misplaced key")
         cbor.finish(raw, at)
         body = cls(**values)
         body.check()
@@ -136,7 +136,7 @@ class _IntegerKind(Same, Unchecked):
         encoded, end = cbor.bstr(raw, at)
         value = Integer.from_bytes(encoded, "big", signed=True)
         if to_bytes(value) != encoded:
-            raise Malformed(f"an integer longer than need be at byte {at}")
+            raise Malformed(f"expected a shortest-form integer, got an overlong one, at byte {at}")
         return value, end
 
     def plain(self, value: Integer) -> bytes:
@@ -144,7 +144,7 @@ class _IntegerKind(Same, Unchecked):
 
     def from_json(self, value: Any) -> Integer:
         if type(value) is not int:
-            raise Malformed(f"{value!r} is not an integer")
+            raise Malformed(f"expected an integer, got {value!r}")
         return Integer(value)
 
 

@@ -44,7 +44,7 @@ def encode(value: Any) -> bytes:
     try:
         return _PLAIN.encode(value).encode()
     except UnicodeEncodeError as error:
-        raise Malformed(f"a text has no canonical JSON: {error}") from error
+        raise Malformed(f"this text has no canonical JSON form: {error}") from error
 
 
 def _is_plain(value: Any, depth: int) -> bool:
@@ -67,7 +67,7 @@ def _encode(value: Any, depth: int) -> bytes:
     if not isinstance(value, (dict, list, tuple)):
         return _scalar(value)
     if depth == 0:
-        raise Malformed(f"JSON nested more than {MAX_DEPTH} deep")
+        raise Malformed(f"JSON: expected at most {MAX_DEPTH} levels of nesting, got more")
     if isinstance(value, dict):
         return b"{" + b",".join(_members(value, depth - 1)) + b"}"
     return b"[" + b",".join(_encode(element, depth - 1) for element in value) + b"]"
@@ -75,7 +75,7 @@ def _encode(value: Any, depth: int) -> bytes:
 
 def _members(value: dict[Any, Any], depth: int) -> list[bytes]:
     if not all(isinstance(key, str) for key in value):
-        raise Malformed("a JSON object has text keys only")
+        raise Malformed("expected text keys in a JSON object, got another type")
     members = sorted(value.items(), key=_utf8)
     return [_scalar(key) + b":" + _encode(element, depth) for key, element in members]
 
@@ -88,7 +88,7 @@ def _scalar(value: Any) -> bytes:
     try:
         return rfc8785.dumps(value)
     except (rfc8785.CanonicalizationError, UnicodeEncodeError) as error:
-        raise Malformed(f"{value!r} has no canonical JSON: {error}") from error
+        raise Malformed(f"{value!r} has no canonical JSON form: {error}") from error
 
 
 def json_to_cbor(text: str | bytes) -> bytes:
@@ -118,7 +118,7 @@ def cbor_to_json(raw: bytes) -> Any:
     try:
         return cbor2.loads(raw)
     except (cbor2.CBORDecodeError, UnicodeDecodeError) as error:
-        raise Malformed(f"no JSON in CBOR: {error}") from error
+        raise Malformed(f"expected JSON in CBOR: {error}") from error
 
 
 def _verify(value: Any, depth: int) -> None:
@@ -128,22 +128,22 @@ def _verify(value: Any, depth: int) -> None:
         cbor.verify_no_surrogates(value)
     elif isinstance(value, float):
         if not math.isfinite(value):
-            raise Malformed("a number that JSON does not have")
+            raise Malformed("expected a finite number, got NaN or infinity")
     elif isinstance(value, int):
         if not -cbor.UINT_MAX - 1 <= value <= cbor.UINT_MAX:
-            raise Malformed(f"{value} has more than 64 bits")
+            raise Malformed(f"expected an integer of at most 64 bits, got {value}")
     elif value is not None:
-        raise Malformed(f"a {type(value).__name__} is nothing that JSON has")
+        raise Malformed(f"expected a JSON value, got {type(value).__name__}")
 
 
 def _verify_elements(value: dict[Any, Any] | list[Any], depth: int) -> None:
     if depth == 0:
-        raise Malformed(f"nested more than {cbor.MAX_DEPTH} deep")
+        raise Malformed(f"expected at most {cbor.MAX_DEPTH} levels of nesting, got more")
     elements = value
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str):
-                raise Malformed(f"the key {key!r} of a JSON object is no text")
+                raise Malformed(f"expected a text key in a JSON object, got {key!r}")
         elements = [*value, *value.values()]
     for element in elements:
         # An ASCII text, the common case, needs no check.
@@ -157,7 +157,7 @@ def _skip(raw: bytes, at: int, depth: int) -> int:
     UTF-8 is checked when the whole is decoded.
     """
     if at >= len(raw):
-        raise Malformed(f"cut short at byte {at}")
+        raise Malformed(f"truncated at byte {at}")
     first = raw[at]
     if first in _WHOLE:
         return at + _WHOLE[first]
@@ -175,7 +175,9 @@ def _skip_by_head(raw: bytes, at: int, depth: int) -> int:
     if major == cbor.TSTR:
         return end + argument
     if major not in (cbor.ARRAY, cbor.MAP) or depth == 0:
-        raise Malformed(f"nothing that JSON has at byte {at}")
+        raise Malformed(
+            f"expected a JSON value within the nesting limit, got another item, at byte {at}"
+        )
     if major == cbor.MAP:
         return _skip_pairs(raw, end, argument, depth - 1)
     for _ in range(argument):
@@ -190,7 +192,7 @@ def _skip_pairs(raw: bytes, at: int, count: int, depth: int) -> int:
         end = _skip_key(raw, at)
         key = raw[at:end]
         if key <= before:
-            raise Malformed(f"a key that stands twice or out of order at byte {at}")
+            raise Malformed(f"object keys out of order or duplicate, at byte {at}")
         before = key
         at = _skip(raw, end, depth)
     return at
@@ -207,18 +209,18 @@ def _skip_float(raw: bytes, at: int, end: int) -> int:
     cbor.finish(item, end - at)
     value = cbor2.loads(item)
     if not math.isfinite(value):
-        raise Malformed("a number that JSON does not have")
+        raise Malformed("expected a finite number, got NaN or infinity")
     if cbor2.dumps(value, canonical=True) != item:
-        raise Malformed(f"a number that is longer than need be at byte {at}")
+        raise Malformed(f"expected a shortest-form number, got an overlong one, at byte {at}")
     return end
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     object_ = dict(pairs)
     if len(object_) != len(pairs):
-        raise Malformed("a key stands twice in a JSON object")
+        raise Malformed("duplicate key in a JSON object")
     return object_
 
 
 def _reject_constant(text: str) -> Never:
-    raise Malformed(f"{text} is a number that JSON does not have")
+    raise Malformed(f"expected a JSON number, got {text}")

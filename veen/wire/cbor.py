@@ -75,15 +75,15 @@ def decode_sequence(raw: bytes) -> Iterator[bytes]:
 
 def finish(raw: bytes, end: int) -> None:
     if end > len(raw):
-        raise Malformed(f"cut short: the item ends at byte {end} of {len(raw)}")
+        raise Malformed(f"truncated: the item ends at byte {end}, got {len(raw)} bytes")
     if end < len(raw):
-        raise Malformed(f"{len(raw) - end} bytes follow the item that ends at byte {end}")
+        raise Malformed(f"expected the end of input at byte {end}, got {len(raw) - end} more bytes")
 
 
 def head(raw: bytes, at: int) -> tuple[int, int, int]:
     """Major type and argument of the head at ``at``, and its end."""
     if at >= len(raw):
-        raise Malformed(f"cut short at byte {at}")
+        raise Malformed(f"truncated at byte {at}")
     initial = raw[at]
     info = initial & 31
     if info < 24:
@@ -93,7 +93,10 @@ def head(raw: bytes, at: int) -> tuple[int, int, int]:
     end = at + 1 + _WIDTH[info]
     argument = int.from_bytes(raw[at + 1 : end], "big")
     if end > len(raw) or argument < _SMALLEST[info] or initial >= _FLOAT:
-        raise Malformed(f"cut short, longer than need be, or a float, at byte {at}")
+        raise Malformed(
+            "expected a shortest-form integer head, got a truncated or overlong head or a float, "
+            f"at byte {at}"
+        )
     return initial >> 5, argument, end
 
 
@@ -122,7 +125,7 @@ def tstr(raw: bytes, at: int) -> tuple[str, int]:
     try:
         return raw[start:end].decode(), end
     except UnicodeDecodeError:
-        raise Malformed(f"text that is not UTF-8 at byte {at}") from None
+        raise Malformed(f"expected UTF-8 text, got other bytes, at byte {at}") from None
 
 
 def array(raw: bytes, at: int) -> tuple[int, int]:
@@ -154,9 +157,9 @@ def item(raw: bytes, at: int, depth: int) -> tuple[Any, int]:
     if major in _SCALARS:
         return _SCALARS[major](raw, at)
     if major not in (ARRAY, MAP):
-        raise Malformed(f"{_NAMES[major]} at byte {at}")
+        raise Malformed(f"expected a type of this protocol, got a {_NAMES[major]}, at byte {at}")
     if depth == 0:
-        raise Malformed(f"nested too deep at byte {at}")
+        raise Malformed(f"nesting too deep, at byte {at}")
     return (_list if major == ARRAY else _dict)(raw, at, depth - 1)
 
 
@@ -165,7 +168,7 @@ def skip(raw: bytes, at: int) -> int:
     pending, size = 1, len(raw)
     while pending:
         if at >= size:
-            raise Malformed(f"cut short at byte {at}")
+            raise Malformed(f"truncated at byte {at}")
         initial = raw[at]
         pending -= 1
         if initial == _BSTR_BYTE and at + 1 < size:
@@ -176,7 +179,7 @@ def skip(raw: bytes, at: int) -> int:
             at, children = _skip_head(raw, at)
             pending += children
     if at > size:
-        raise Malformed(f"cut short: the item ends at byte {at} of {size}")
+        raise Malformed(f"truncated: the item ends at byte {at}, got {size} bytes")
     return at
 
 
@@ -216,13 +219,17 @@ def _dict(raw: bytes, at: int, depth: int) -> tuple[dict[Any, Any], int]:
         start = at
         key, at = item(raw, at, 0)
         if type(key) not in (int, str):
-            raise Malformed(f"a map key that is neither uint nor text at byte {start}")
+            raise Malformed(
+                f"expected a uint or text as map key, got another type, at byte {start}"
+            )
         if not previous < raw[start:at]:
-            raise Malformed(f"map keys out of order or doubled at byte {start}")
+            raise Malformed(f"map keys out of order or duplicate, at byte {start}")
         previous = raw[start:at]
         values[key], at = item(raw, at, depth)
     if len({type(key) for key in values}) > 1:
-        raise Malformed(f"keys of two types in the map that ends at byte {at}")
+        raise Malformed(
+            f"expected map keys of one type, got uint and text, in the map that ends at byte {at}"
+        )
     return values, at
 
 
@@ -237,44 +244,48 @@ def _loose_argument(raw: bytes, at: int, info: int) -> tuple[int, int]:
 def _unexpected(major: int, expected: int, at: int) -> Malformed:
     """The error of a wrong major type, or of a length beyond the input."""
     if major != expected or major == SIMPLE:
-        return Malformed(f"{_NAMES[major]} where {_NAMES[expected]} is due, at byte {at}")
-    return Malformed(f"{_NAMES[major]} at byte {at} announces more than is left")
+        return Malformed(f"expected {_NAMES[expected]}, got {_NAMES[major]}, at byte {at}")
+    return Malformed(
+        f"expected a {_NAMES[major]} within the input, got a length beyond its end, at byte {at}"
+    )
 
 
 def _write_verbatim(encoder: cbor2.CBOREncoder, value: Any) -> None:
     if not isinstance(value, Verbatim):
-        raise Malformed(f"{type(value).__name__} has no encoding")
+        raise Malformed(f"expected a value that CBOR encodes here, got {type(value).__name__}")
     encoder.write(value.item)
 
 
 def _verify_encodable(value: Any, depth: int) -> None:
     if type(value) in (list, dict):
         if depth == 0:
-            raise Malformed("nested too deep")
+            raise Malformed("nesting too deep")
         if type(value) is dict:
             _verify_keys(value)
         for element in (*value, *value.values()) if type(value) is dict else value:
             _verify_encodable(element, depth - 1)
     elif type(value) is int:
         if not 0 <= value <= UINT_MAX:
-            raise Malformed(f"{value} is not a 64-bit unsigned integer")
+            raise Malformed(f"expected a 64-bit unsigned integer, got {value}")
     elif type(value) is str:
         verify_no_surrogates(value)
     elif value is not None and type(value) not in (bytes, bool):
-        raise Malformed(f"{type(value).__name__} has no encoding")
+        raise Malformed(f"expected a value that CBOR encodes here, got {type(value).__name__}")
 
 
 def verify_no_surrogates(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise Malformed(f"text with a lone surrogate at character {error.start}") from None
+        raise Malformed(
+            f"expected Unicode text, got a lone surrogate at character {error.start}"
+        ) from None
 
 
 def _verify_keys(value: dict[Any, Any]) -> None:
     kinds = {type(key) for key in value}
     if not (kinds <= {int} or kinds <= {str}):
-        raise Malformed("map keys must be all uint or all text")
+        raise Malformed("expected map keys that are all uint or all text, got both")
 
 
 _SCALARS: Final = {UINT: uint, BSTR: bstr, TSTR: tstr, SIMPLE: simple}

@@ -102,7 +102,7 @@ def _pattern(part: ShapePart) -> bytes:
             return b"(%c)" % VERSION
         case Uint():
             return _UINT
-    raise TypeError(f"{type(part.kind).__name__} has no place in a signed array")
+    raise TypeError(f"{type(part.kind).__name__} is not allowed in a signed array")
 
 
 class WireField(NamedTuple):
@@ -195,7 +195,10 @@ class WireArray(WireObject):
         layout = _LAYOUTS[cls]
         count, at = cbor.array(raw, at)
         if not layout.shortest <= count <= len(layout.fields):
-            raise Malformed(f"{cls.__name__} of {count} elements")
+            raise Malformed(
+                f"{cls.__name__}: expected {layout.shortest} to {len(layout.fields)} elements, "
+                f"got {count}"
+            )
         object_ = cls.__new__(cls)
         for _, key, _, _, read, put, optional, fixed in layout.fields:
             if fixed is not None and raw.startswith(fixed[0], at):
@@ -222,12 +225,15 @@ class WireArray(WireObject):
     def read_json(cls, value: Any) -> Self:
         layout = _LAYOUTS[cls]
         if type(value) is not list or not layout.shortest <= len(value) <= len(layout.fields):
-            raise Malformed(f"{cls.__name__} in JSON is an array of its elements")
+            raise Malformed(
+                f"{cls.__name__}: expected a JSON array of {layout.shortest} to "
+                f"{len(layout.fields)} elements"
+            )
         object_ = cls.__new__(cls)
         for field, element in zip_longest(layout.fields, value):
             absent = element is None and field.optional
             if absent and layout.shortest < field.key <= len(value):
-                raise Malformed(f"{cls.__name__} has null as {field.name}")
+                raise Malformed(f"{cls.__name__}: expected a value of {field.name}, got null")
             field.put(object_, None if absent else field.kind.from_json(element))
         return object_
 
@@ -275,7 +281,7 @@ class WireMap(WireObject):
                 raise _lacks(cls, field)
         if count:
             key, at = cbor.uint(raw, at)
-            raise Malformed(f"{cls.__name__} has key {key} unknown, doubled or out of order")
+            raise Malformed(f"{cls.__name__} has an unknown, duplicate or misplaced key {key}")
         return object_, at
 
     def plain(self) -> dict[int, Any]:
@@ -292,10 +298,10 @@ class WireMap(WireObject):
     def read_json(cls, value: Any) -> Self:
         layout = _LAYOUTS[cls]
         if type(value) is not dict:
-            raise Malformed(f"{cls.__name__} in JSON is an object")
+            raise Malformed(f"{cls.__name__}: expected a JSON object, got {type(value).__name__}")
         unknown = sorted(value.keys() - {field.name for field in layout.fields})
         if unknown:
-            raise Malformed(f"{cls.__name__} has no {unknown[0]!r}")
+            raise Malformed(f"{cls.__name__} has no field {unknown[0]!r}")
         object_ = cls.__new__(cls)
         for field in layout.fields:
             if field.name in value:
@@ -321,7 +327,7 @@ class _Nested(Checked):
 
     def plain(self, value: WireObject) -> Any:
         if type(value) is not self._cls:
-            raise Malformed(f"{type(value).__name__} where {self._cls.__name__} is due")
+            raise Malformed(f"expected {self._cls.__name__}, got {type(value).__name__}")
         return value.plain()
 
 

@@ -111,7 +111,7 @@ class Uint(Same, Unchecked):
 
     def plain(self, value: int) -> int:
         if type(value) is not int or not 0 <= value <= cbor.UINT_MAX:
-            raise Malformed(f"{value!r} is not a 64-bit unsigned integer")
+            raise Malformed(f"expected a 64-bit unsigned integer, got {value!r}")
         return value
 
     from_json = plain
@@ -122,7 +122,7 @@ class VersionNumber(Same, Checked):
 
     def check(self, value: int) -> None:
         if value != VERSION:
-            raise WrongVersion(f"version {value}, this is version {VERSION}")
+            raise WrongVersion(f"expected version {VERSION}, got {value}")
 
     def plain(self, value: int) -> int:
         self.check(_of_type(value, int))
@@ -136,7 +136,7 @@ class Bool(Same, Unchecked):
     def read(self, raw: bytes, at: int) -> tuple[bool, int]:
         value, end = cbor.simple(raw, at)
         if value is None:
-            raise Malformed(f"null where true or false is due, at byte {at}")
+            raise Malformed(f"expected true or false, got null, at byte {at}")
         return value, end
 
     def plain(self, value: bool) -> bool:
@@ -175,7 +175,7 @@ class FixedBytes(Hex, Checked):
 
     def check(self, value: bytes) -> None:
         if len(value) != self._size:
-            raise WrongSize(f"{len(value)} bytes where {self._size} are due")
+            raise WrongSize(f"expected {self._size} bytes, got {len(value)}")
 
     def plain(self, value: bytes) -> bytes:
         if type(value) is not bytes:
@@ -190,7 +190,7 @@ class Raw(Unchecked):
 
     def read(self, raw: bytes, at: int) -> tuple[bytes, int]:
         if raw.startswith(_NULL, at):
-            raise Malformed(f"null where an item is due, at byte {at}")
+            raise Malformed(f"expected an item, got null, at byte {at}")
         end = cbor.skip(raw, at)
         return raw[at:end], end
 
@@ -212,12 +212,14 @@ class TextMap(Unchecked):
     def read(self, raw: bytes, at: int) -> tuple[dict[str, Any], int]:
         value, end = cbor.item(raw, at, cbor.MAX_DEPTH)
         if type(value) is not dict or not all(type(key) is str for key in value):
-            raise Malformed(f"a map with text keys is due at byte {at}")
+            raise Malformed(
+                f"expected a map with text keys, got {type(value).__name__}, at byte {at}"
+            )
         return value, end
 
     def plain(self, value: dict[str, Any]) -> cbor.Verbatim:
         if not all(type(key) is str for key in _of_type(value, dict)):
-            raise Malformed("detail has text keys only")
+            raise Malformed("expected text keys in detail, got another type")
         return cbor.Verbatim(cbor.encode(value))
 
     def to_json(self, value: dict[str, Any]) -> dict[str, Any]:
@@ -305,12 +307,12 @@ def _of_type(value: Any, expected: type[T]) -> T:
 
 
 def _wrong_type(value: object, expected: type) -> Malformed:
-    return Malformed(f"{type(value).__name__} where {expected.__name__} is due")
+    return Malformed(f"expected {expected.__name__}, got {type(value).__name__}")
 
 
 def _unhex(value: Any) -> bytes:
     if type(value) is not str or _LOWER_HEX.fullmatch(value) is None:
-        raise Malformed("bytes in lowercase hex are due")
+        raise Malformed(f"expected bytes in lowercase hex, got {value!r:.80}")
     return bytes.fromhex(value)
 
 
@@ -326,5 +328,5 @@ def _unhexed(value: Any, depth: int) -> Any:
     if type(value) is not list:
         return value
     if depth == 0:
-        raise Malformed("nested too deep")
+        raise Malformed("nesting too deep")
     return [_unhexed(element, depth - 1) for element in value]

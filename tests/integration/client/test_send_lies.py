@@ -69,7 +69,7 @@ def test_two_receipts_for_one_place_are_kept_as_evidence(client: Client, hub: An
 
 def test_a_signed_root_that_is_not_of_our_history_is_refused(client: Client, hub: Any) -> None:
     hub.say = lambda msg, _: hub.signed(msg, 2, h(b"another root"))
-    refused(client, hub, Untrusted, "not that of our history")
+    refused(client, hub, Untrusted, "differs from the history known here")
     assert client.flush().landed == 1
 
 
@@ -93,7 +93,7 @@ def test_a_gap_without_a_proof_from_our_history_is_refused(client: Client, hub: 
     hub.logs[honest.label] = forged
     for number in range(3):
         forged.append(_a_msg(hub, number), hub.key)
-    refused(client, hub, Untrusted, "peaks at 1 are not ours")
+    refused(client, hub, Untrusted, "at 1 differ from those known here")
 
 
 def test_a_receipt_of_a_new_key_is_believed_when_the_old_one_endorses_it(

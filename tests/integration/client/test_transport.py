@@ -117,7 +117,7 @@ def test_after_the_last_attempt_it_is_told(server: Server, make: Callable[..., A
     with pytest.raises(Malformed):
         transport.get("/readyz", ReadyResponse)
     server.answers += [(503, {}, b"<html>")] * 3
-    with pytest.raises(Unreachable, match="503 without saying why"):
+    with pytest.raises(Unreachable, match="503 without an error envelope"):
         transport.get("/readyz", ReadyResponse)
     assert len(server.asked) == 9
 

@@ -73,7 +73,7 @@ def test_refuses_to_write(settings: StoreSettings, store: Store, tmp_path: Path)
         lambda: reading.objects.put_file("log/10", tmp_path / "file"),
         lambda: reading.heads.swap(head, b"11"),
     ):
-        with pytest.raises(StoreRefused, match="opened to be read alone"):
+        with pytest.raises(StoreRefused, match="is open read-only"):
             write()
     assert list(store.objects.keys()) == [f"log/{n}" for n in range(10)]
     see_all(reading, head, tmp_path)
@@ -126,7 +126,7 @@ def test_a_copy_that_came_without_its_locks_is_read(tmp_path: Path) -> None:
 
 
 def test_a_directory_without_a_store_is_refused_and_not_made(tmp_path: Path) -> None:
-    with pytest.raises(StoreRefused, match="holds no store"):
+    with pytest.raises(StoreRefused, match="expected a readable store"):
         open_to_read(FileSettings(tmp_path / "store"))
     assert list(tmp_path.iterdir()) == []
 

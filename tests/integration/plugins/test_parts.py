@@ -91,7 +91,7 @@ def test_a_checkpoint_that_goes_back_is_shown_as_such(make_zone: Callable[..., A
     zone.sign(a_checkpoint(START, (9, 1)), a_checkpoint(START + 60, (4, 1)))
     known = zone.overview().checkpoints.known
     assert known.verdict.holds is False
-    assert "is behind that now" in known.verdict.detail
+    assert "ends earlier now" in known.verdict.detail
 
 
 def test_heads_rates_and_age_follow_from_the_checkpoints(make_zone: Callable[..., Any]) -> None:

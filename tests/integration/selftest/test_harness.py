@@ -133,7 +133,7 @@ def test_samples_are_made_of_every_type_on_the_wire() -> None:
 def test_an_unknown_step_is_misuse(tmp_path: Path) -> None:
     done = selftest_run.run(tmp_path, "core", "--only", "nothing-like-it")
     assert done.code == 1
-    assert "there is no step 'nothing-like-it'; there are attachments, " in done.err
+    assert "unknown step 'nothing-like-it'; the steps are attachments, " in done.err
 
 
 def test_what_failed_is_told_even_to_who_wants_errors_only(tmp_path: Path) -> None:

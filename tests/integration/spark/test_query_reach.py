@@ -85,7 +85,7 @@ def test_streams_without_events_keep_nobody_back(
 def test_no_archive_and_one_of_nothing_name_what_is_to_be_done(
     world: Any, store: FileSettings, archived: ArchivedCheckpoints
 ) -> None:
-    with pytest.raises(NotArchived, match=r"holds no store.*veen archive push"):
+    with pytest.raises(NotArchived, match=r"expected a readable store.*veen archive push"):
         archived.latest(a_question())
     (store.root / "objects").mkdir(parents=True)
     with pytest.raises(NotArchived, match=r"no archive of hub.*veen archive push"):

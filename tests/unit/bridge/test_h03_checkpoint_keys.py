@@ -39,7 +39,7 @@ CASES = {
     "a document of a retired key": Case(LATE, 200, HUB, HUB, (), "E.SIG/CHECKPOINT"),
     "an old checkpoint in a new document": Case(LATE, 200, NEW, HUB, (), "valid"),
     "made after the overlap": Case(LATE, 200, NEW, NEW, (), "valid"),
-    "without witnesses": Case(LATE, 50, NEW, NEW, (), "E.SIG/CHECKPOINT"),
+    "witness_sigs to be absent": Case(LATE, 50, NEW, NEW, (), "E.SIG/CHECKPOINT"),
     "without the old one": Case(LATE, 50, NEW, NEW, (NEW,), "E.SIG/CHECKPOINT"),
     "without the new one": Case(LATE, 50, NEW, NEW, (HUB, HUB), "E.SIG/CHECKPOINT"),
     "with both": Case(LATE, 50, NEW, NEW, (HUB, NEW), "valid"),

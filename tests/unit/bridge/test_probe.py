@@ -76,7 +76,7 @@ def test_a_medium_that_does_not_take_what_it_claims_is_named(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "pwrite", full)
-    with pytest.raises(BadMedium, match="does not take them: no room on the disk"):
+    with pytest.raises(BadMedium, match="does not take them: disk full"):
         probe(medium, NONCE)
     assert list(medium.iterdir()) == []
 

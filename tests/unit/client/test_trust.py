@@ -71,7 +71,7 @@ def test_a_key_that_is_not_what_it_was_is_refused(change: Callable[..., object])
     known = identity(3)
     keys = [*known.hub_keys]
     keys[1] = change(keys[1])  # type: ignore[assignment]
-    with pytest.raises(Untrusted, match="not what it was"):
+    with pytest.raises(Untrusted, match="differs from the one known here"):
         followed_identity(known, replace(known, hub_keys=tuple(keys)))
 
 
@@ -80,5 +80,5 @@ def test_the_end_of_the_current_key_is_learnt_and_then_kept() -> None:
     assert before.hub_keys[0].valid_until is None
     assert followed_identity(before, after).hub_keys[0].valid_until == 1_011
     reopened = replace(after.hub_keys[0], valid_until=None)
-    with pytest.raises(Untrusted, match="not what it was"):
+    with pytest.raises(Untrusted, match="differs from the one known here"):
         followed_identity(after, replace(after, hub_keys=(reopened, after.hub_keys[1])))

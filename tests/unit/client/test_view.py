@@ -85,7 +85,7 @@ def test_a_proof_of_other_sizes_is_refused(size: int, old: int, ahead: int) -> N
     receipt = HISTORY.receipts[size + 9]
     if (old, new) == (size, size + 9):
         return
-    with pytest.raises(Untrusted, match="not a proof from"):
+    with pytest.raises(Untrusted, match="expected a consistency proof from"):
         HISTORY.view(size).linked(HISTORY.proof(old, new), receipt)
 
 

@@ -151,7 +151,7 @@ def test_small_order_keys_sign_nothing(small: bytes) -> None:
         (lambda: a_card(*(a_prekey(n) for n in range(MAX_PREKEYS + 1))), "17 prekeys"),
         (lambda: a_card(a_prekey(1), a_prekey(1)), "stands twice"),
         (lambda: a_card(id_dh=a_prekey(0).prekey), "stands twice"),
-        (lambda: replace(a_card(), client_id=OWNER.public), "client_id is its id_sign"),
+        (lambda: replace(a_card(), client_id=OWNER.public), "client_id other than id_sign"),
     ],
 )
 def test_keys_that_do_not_go_together_are_no_card(

@@ -46,7 +46,7 @@ def test_what_was_sealed_opens_after_it_lay_on_disk(
     "wrong", [b"x", PASSPHRASE + b" ", PASSPHRASE[:-1], PASSPHRASE.upper(), PASSPHRASE + b"\x00"]
 )
 def test_another_passphrase_does_not_open_it(wrong: bytes) -> None:
-    with pytest.raises(WrongPassphrase, match="the passphrase is another one"):
+    with pytest.raises(WrongPassphrase, match="wrong passphrase"):
         a_keystore().open(wrong)
 
 
@@ -145,7 +145,7 @@ def test_a_plain_keystore_takes_none() -> None:
 
 
 def test_an_empty_passphrase_is_refused() -> None:
-    with pytest.raises(VeenError, match="protects nothing"):
+    with pytest.raises(VeenError, match="got an empty one"):
         a_keystore(b"")
 
 

@@ -172,7 +172,7 @@ OTHER_LABELS = EpochLabels(LABELS.routing_key, STREAM, Profile(epoch_sec=7))
         pytest.param("I6", with_before(client=ClientCursor(3, 12)), id="I6 regression"),
         pytest.param("I7", with_before(grant=EMPTY_BUCKET), id="I7 rate"),
         pytest.param("I7", with_before(grant=replace(GRANTS[0], issued_at=961)), id="I7 ttl"),
-        pytest.param("I7", with_before(grant=GRANTS[1]), id="I7 another client's"),
+        pytest.param("I7", with_before(grant=GRANTS[1]), id="I7 of another client"),
         pytest.param("I7", with_before(grant=a_grant(CLIENT, ttl=51)), id="I7 another token"),
         pytest.param("I7", with_msg(auth_ref=None), id="I7 no auth_ref"),
         pytest.param("I8", with_before(client=ClientCursor(4, 0)), id="I8 same number"),

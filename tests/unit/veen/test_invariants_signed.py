@@ -151,7 +151,7 @@ def test_a_violation_says_where_and_why(a_msg: Msgs, a_receipt: Receipts, rules:
     cases = {
         "signed": (msg, a_receipt(msg, key=THIEF)),
         "client_id": (replace(msg, sig=bytes(64)), a_receipt(msg)),
-        "client_seq starts at 1": ((first := a_msg(client_seq=0)), a_receipt(first)),
+        "expected client_seq from 1": ((first := a_msg(client_seq=0)), a_receipt(first)),
     }
     for reason, (wrong, receipt) in cases.items():
         with pytest.raises(Violation) as breach:

@@ -52,7 +52,7 @@ def test_h32_a_full_disk_is_told_everywhere_and_passes(
     ready = httpx.get(f"{hub.url}/readyz", trust_env=False)
     assert (ready.status_code, ready.json()["code"]) == (503, "E.UNAVAILABLE")
     assert "the disk is full" in ready.json()["message"]
-    assert hub.log.read_text().count("no room on the disk") == 1
+    assert hub.log.read_text().count(" is full: messages are refused") == 1
     health = veen("hub", "health", "--hub", hub.url, "--json")
     assert health.returncode == 4
     document = json.loads(health.stdout)

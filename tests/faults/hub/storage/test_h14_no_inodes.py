@@ -111,12 +111,12 @@ def test_h14_a_first_start_without_inodes_says_so(disk: Path) -> None:
     inodes = small_disk.Inodes(disk)
     datadir = DataDir(disk / "hub")
     inodes.take_all_but(2)
-    with pytest.raises(NoSpace, match="no room on the disk"):
+    with pytest.raises(NoSpace, match="disk full"):
         datadir.create()
     inodes.give_back()
     datadir.create()
     inodes.take_all_but(0)
-    with pytest.raises(NoSpace, match="no room on the disk"):
+    with pytest.raises(NoSpace, match="disk full"):
         DataDirLock(datadir)
     inodes.give_back()
 

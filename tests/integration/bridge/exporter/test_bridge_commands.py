@@ -113,7 +113,7 @@ def test_export_says_what_is_wrong_in_its_first_line(config: Path, new_medium: A
     assert run.returncode != 0
     assert "nowhere" in run.stderr.splitlines()[0]
     run = veen("bridge", "export", "--config", config, "--medium", "/tmp", "--range", "export/z1=1")
-    assert (run.returncode, "NAME=FROM..TO is due" in run.stderr) == (1, True)
+    assert (run.returncode, "expected NAME=FROM..TO" in run.stderr) == (1, True)
     run = veen("bridge", "verify", new_medium())
     assert (run.returncode, "--trust is needed" in run.stderr) == (1, True)
 
@@ -121,7 +121,7 @@ def test_export_says_what_is_wrong_in_its_first_line(config: Path, new_medium: A
 @pytest.mark.parametrize(
     ("hub", "stream", "detail"),
     [
-        ("11" * 32, CHANGES, "is about hub 1111"),
+        ("11" * 32, CHANGES, "got those of hub 1111"),
         (None, "export/z1/secrets", "add it there if it should cross"),
     ],
 )

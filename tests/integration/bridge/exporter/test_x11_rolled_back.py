@@ -35,7 +35,7 @@ def test_x11_a_hub_that_was_put_back_is_not_exported(
     shutil.copytree(tmp_path / "backup", zone.hub.data)
     zone.hub.start()
     medium = new_medium()
-    with pytest.raises(Untrusted, match="the hub ends here, though it signed") as refused:
+    with pytest.raises(Untrusted, match="ends here, although the hub signed") as refused:
         zone.export(medium)
     assert list(medium.iterdir()) == []
     assert "entries for bridge/online/log wait on disk" in refused.value.__notes__[0]

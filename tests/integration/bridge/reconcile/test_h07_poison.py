@@ -177,7 +177,7 @@ def test_h07_export_carries_what_cannot_be_opened_and_names_it(
     assert sum(item.bad for item in result) == NO_KEY_OPENS
     named = dict(pair for item in result for pair in item.first)
     assert list(named) == [GOOD + 1, GOOD + 3, GOOD + 4]
-    assert named[GOOD + 1] == "padding that is not zero"
+    assert named[GOOD + 1] == "ciphertext: expected zero bytes as padding, got others"
     assert named[GOOD + 4] == "cap_ref names another capability than auth_ref"
 
 
@@ -270,7 +270,7 @@ def test_h07_replay_gives_each_as_what_it_is(world: World, tmp_path: Path) -> No
     assert done.kinds == {"event": 2 * GOOD, "other": BAD}
     items = [json.loads(line) for line in path.read_text().splitlines()]
     details = [item["detail"] for item in items if item["kind"] == "other"]
-    assert any("padding that is not zero" in detail for detail in details)
+    assert any("zero bytes as padding" in detail for detail in details)
     checked = check_file(path, world.online.identity.hub_id)
     assert checked.proven == LAST
 

@@ -59,7 +59,7 @@ def test_an_altered_missing_or_linked_file_is_refused(name: str, out: Path, tmp_
     refused(out, tmp_path / "new")
     path.unlink()
     os.mkfifo(path)
-    refused(out, tmp_path / "new", "no plain file")
+    refused(out, tmp_path / "new", "not a regular file")
 
 
 @pytest.mark.parametrize("name", SIGNED)
@@ -125,4 +125,4 @@ def test_a_manifest_names_only_files_of_a_set(name: str, out: Path, tmp_path: Pa
     plain = cbor2.loads(manifest.encode())
     plain[2] = sorted([*plain[2], {1: name, 2: 0, 3: h(b"")}], key=lambda item: item[1])
     (out / "manifest.cbor").write_bytes(cbor2.dumps(plain, canonical=True))
-    refused(out, tmp_path / "new", "has no file")
+    refused(out, tmp_path / "new", "unknown file")

@@ -108,10 +108,10 @@ PAGES = {
         item(7, lambda item: replace(item, msg=b"\x01")), "stream_seq 7"
     ),
     "a cursor that stands still": (
-        page(lambda item: replace(item, next_cursor=5)), "goes on at 5"
+        page(lambda item: replace(item, next_cursor=5)), "start here, got 5"
     ),
-    "a cursor that goes back": (page(lambda item: replace(item, next_cursor=1)), "goes on at 1"),
-    "a cursor that leaps": (page(lambda item: replace(item, next_cursor=10)), "goes on at 10"),
+    "a cursor that goes back": (page(lambda item: replace(item, next_cursor=1)), "start here, got 1"),
+    "a cursor that leaps": (page(lambda item: replace(item, next_cursor=10)), "start here, got 10"),
     "a cursor without items": (page(lambda item: replace(item, items=())), "stream_seq 5"),
     "an altered ciphertext": (
         msg(6, lambda item: replace(item, ciphertext=flipped(item.ciphertext, 0))),
@@ -183,12 +183,17 @@ def test_refuses_items_beyond_the_end_that_was_asked(hub: Any, session: Any) -> 
         return replace(hub.stream(replace(asked, to_seq=None, max_items=4)), to_seq=asked.to_seq)
 
     hub.lie = on("/v1/stream", more)
-    assert handed_out(session, hub, "stream_seq 7: it was not asked for", to_seq=6) == [1, 2, 3, 4]
+    assert handed_out(session, hub, "stream_seq 7: expected entries up to 6", to_seq=6) == [
+        1,
+        2,
+        3,
+        4,
+    ]
 
 
 def test_refuses_a_proof_that_is_missing_or_wrong(hub: Any, session: Any) -> None:
     hub.lie = page(lambda item: replace(item, mmr_proof=None))
-    detail = "stream_seq 8: the proof asked for is missing"
+    detail = "stream_seq 8: the requested proof is missing"
     assert handed_out(session, hub, detail, with_proof=True) == [1, 2, 3, 4]
     for change in ({"peaks_after": (h(b"x"),)}, {"path": ()}, {"leaf_hash": h(b"x")}):
         hub.lie = page(
@@ -232,7 +237,7 @@ def test_refuses_a_proof_to_a_reader_who_knows_nothing_with(
 def test_refuses_a_log_that_ends_below_what_was_signed(hub: Any, session: Any) -> None:
     list(read(session, hub.labels(NAME), NAME))
     lying_hub.fork(hub, NAME, 9)
-    assert handed_out(session, hub, "the hub has 12 entries no more") == []
+    assert handed_out(session, hub, "the hub no longer has 12 entries") == []
     assert handed_out(session, hub, "stream_seq 9: the hub ends here", from_seq=10) == []
     hub.logs.clear()
     assert handed_out(session, hub, "the hub ends here") == []

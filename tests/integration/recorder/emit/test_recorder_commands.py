@@ -165,7 +165,7 @@ def test_one_event_comes_with_its_receipt(veen: Veen, world: Any, at: tuple[obje
     [
         ((), "give one of --payload"),
         (("--payload", "{}", "--file", "-"), "give one of --payload"),
-        (("--file", "-", "--time", "7"), "--time goes with --payload"),
+        (("--file", "-", "--time", "7"), "--time needs --payload"),
         (("--payload", "{", *ONE), "--payload: "),
         (("--payload", "{}", "--type", "order.placed"), "--subject and --origin"),
     ],

@@ -31,11 +31,11 @@ def tables(**changes: Any) -> dict[str, Any]:
     [
         pytest.param(tables(zone=""), "zone = ''", id="empty zone"),
         pytest.param(tables(zone="Plant 1"), "zone = 'Plant 1'", id="zone with a space"),
-        pytest.param(tables(zoen="x"), "zoen = 'x': there is no such key", id="unknown key"),
+        pytest.param(tables(zoen="x"), "zoen = 'x': unknown key", id="unknown key"),
         pytest.param(tables(admins=["zz"]), "admins = 'zz': 64 hex digits", id="no key"),
         pytest.param(tables(admins=[A, A]), "admins = .* twice", id="admin twice"),
         pytest.param(tables(hub={}), r"hub\.url is missing", id="no hub"),
-        pytest.param(tables(hub=7), "hub = 7: a table is due", id="hub is no table"),
+        pytest.param(tables(hub=7), "hub = 7: expected a table", id="hub is no table"),
         pytest.param(
             tables(hub={"url": "ftp://x", "hub_id": A, "client": "c"}),
             "hub.url = 'ftp://x'",

@@ -66,7 +66,7 @@ def test_items_go_to_stdout_and_the_file_is_checked_offline(
     [
         (("--hub", "http://127.0.0.1:1", "--stream", "record/a"), "--hub needs --client"),
         (("--resume",), "need --out"),
-        (("--format", "parquet", "--with-proofs", "--out", "x"), "Parquet has no place"),
+        (("--format", "parquet", "--with-proofs", "--out", "x"), "Parquet output has no proofs"),
         (("--verify", "x", "--config", "nowhere.toml"), "--verify needs --hub-id"),
     ],
 )

@@ -63,7 +63,7 @@ def test_every_key_of_the_example_that_is_commented_out_is_known() -> None:
     ("document", "detail"),
     [
         (a_document(zone="both"), "zone = 'both'"),
-        (a_document(colour="red"), "colour = 'red': there is no such key"),
+        (a_document(colour="red"), "colour = 'red': unknown key"),
         (a_document(streams=[]), "no .*streams.* is given"),
         (a_document(streams=[{"source": "import/a"}]), "'import/a' cannot be exported"),
         (a_document(streams=[{"source": "export/a", "target": "record/a"}]), "begin with import/"),
@@ -71,8 +71,8 @@ def test_every_key_of_the_example_that_is_commented_out_is_known() -> None:
         (a_document(export={"medium": "floppy"}), "export.medium = 'floppy'"),
         (a_document(export={"parity": 56}), "export.parity = 56"),
         (a_document(audit={"client": "bridge", "reader": "card"}), "have the same client"),
-        (a_document(**{"import": {}}), "import = {}: there is no such key"),
-        (an_offline(export={}), "export = {}: there is no such key"),
+        (a_document(**{"import": {}}), "import = {}: unknown key"),
+        (an_offline(export={}), "export = {}: unknown key"),
         (an_offline(streams=[{"source": "export/a"}]), "hub_id is missing"),
         (
             an_offline(approvals=[{"prefix": "export/", "needed": 2, "approvers": ["aa" * 32]}]),
