@@ -110,7 +110,9 @@ PAGES = {
     "a cursor that stands still": (
         page(lambda item: replace(item, next_cursor=5)), "start here, got 5"
     ),
-    "a cursor that goes back": (page(lambda item: replace(item, next_cursor=1)), "start here, got 1"),
+    "a cursor that goes back": (
+        page(lambda item: replace(item, next_cursor=1)), "start here, got 1"
+    ),
     "a cursor that leaps": (page(lambda item: replace(item, next_cursor=10)), "start here, got 10"),
     "a cursor without items": (page(lambda item: replace(item, items=())), "stream_seq 5"),
     "an altered ciphertext": (
