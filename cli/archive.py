@@ -41,6 +41,7 @@ from veen.errors import Refused, Untrusted
 from veen.hub_identity import HubIdentity
 from veen.limits import Limits
 from veen.objects.port import StoreStatus
+from veen.timestamp import readable_time
 
 _SHOWN_FLAWS: Final = 20
 _KEEPS: Final = {
@@ -398,8 +399,8 @@ def _rotate(root: Path, archive: RestoredArchive) -> None:
     now = int(time.time())
     if archive.hub_time > now:
         raise Refused(
-            f"hub time, {archive.hub_time}, is ahead of the clock of this host: wait, or correct "
-            "the clock"
+            f"hub time, {readable_time(archive.hub_time)}, is ahead of the clock of this host: "
+            "wait, or correct the clock"
         )
     identity.rotate(DataDir(root), os.urandom, now, 0)
 
@@ -453,7 +454,7 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
     for item in document["heads"]:
         yield (
             f"head {item['label']}: {item['end_seq']} entries, root {item['mmr_root']}, "
-            f"hub_ts {item['hub_ts']}"
+            f"hub_ts {readable_time(item['hub_ts'])}"
         )
     yield (
         f"hub {document['hub_id']}: {document['entries']} entries in {document['data_dir']}, "

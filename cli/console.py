@@ -14,9 +14,23 @@ from typing import Annotated, Any, Final, Protocol
 
 import typer
 
+from veen.timestamp import iso8601, iso8601_ms
+
 _HEARTBEAT_SEC: Final = 10.0
 _SHORTEST_SEC: Final = 0.001
 _MANY: Final = 1000
+_SECONDS: Final = frozenset(
+    {
+        *("created_at", "issued_at", "expires_at", "retired_at", "forked_at", "checkpoint_at"),
+        *("hub_ts", "last_hub_ts", "hub_commit_time", "import_time", "hub_identity_since"),
+        *("time_from", "time_to", "valid_from", "valid_until", "not_after"),
+        *("before", "closed_before"),
+    }
+)
+"""Keys of Unix times in seconds, and below in milliseconds."""
+_MILLISECONDS: Final = frozenset({"event_time"})
+_CONTENT: Final = frozenset({"body", "payload", "row", "rows"})
+"""Keys of what users recorded: it is printed as it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,20 +81,22 @@ class ConsoleReport(Protocol):
 def show(document: Mapping[str, Any], text: str | None = None) -> None:
     """The result of a command: a document, or in text a line of its own or a line for each entry.
 
-    An entry that is a list has a line for each of its elements.
+    An entry that is a list has a line for each of its elements. Times are shown as ISO 8601 too.
     """
     if manner().json:
-        typer.echo(json.dumps({"ok": True, **document}, sort_keys=True, indent=1))
+        shown = with_times(document, _number_and_iso)
+        typer.echo(json.dumps({"ok": True, **shown}, sort_keys=True, indent=1))
     elif text is not None:
         show_text(text.splitlines())
     else:
-        show_text(_lines(document))
+        show_text(_lines(with_times(document, _readable)))
 
 
 def show_one(document: Mapping[str, Any], text: Iterable[str]) -> None:
     """Print one of many results: JSON on a line of its own, or lines of text."""
     if manner().json:
-        typer.echo(json.dumps({"ok": True, **document}, sort_keys=True))
+        shown = with_times(document, _number_and_iso)
+        typer.echo(json.dumps({"ok": True, **shown}, sort_keys=True))
     else:
         show_text(text)
 
@@ -100,6 +116,37 @@ def notice(line: str) -> None:
 def printable(text: str) -> str:
     """Untrusted text on one line, without control characters."""
     return "".join(item if item.isprintable() else ascii(item)[1:-1] for item in text)
+
+
+def with_times(value: Any, render: Callable[[str, int, str], dict[str, Any]]) -> Any:
+    """The document with ``render(key, number, ISO 8601)`` in place of each time."""
+    if isinstance(value, list):
+        return [with_times(element, render) for element in value]
+    if not isinstance(value, Mapping):
+        return value
+    shown: dict[str, Any] = {}
+    for key, item in value.items():
+        if (moment := _iso8601(key, item)) is not None:
+            shown |= render(key, item, moment)
+        else:
+            shown[key] = item if key in _CONTENT else with_times(item, render)
+    return shown
+
+
+def _iso8601(key: str, value: Any) -> str | None:
+    if type(value) is not int or value == 0:
+        return None
+    if key in _MILLISECONDS:
+        return iso8601_ms(value)
+    return iso8601(value) if key in _SECONDS else None
+
+
+def _number_and_iso(key: str, number: int, moment: str) -> dict[str, Any]:
+    return {key: number, f"{key}_iso": moment}
+
+
+def _readable(key: str, number: int, moment: str) -> dict[str, Any]:
+    return {key: f"{moment} ({number})"}
 
 
 def _lines(document: Mapping[str, Any]) -> Iterator[str]:

@@ -42,6 +42,7 @@ from veen.limits import Limits
 from veen.msg import Msg
 from veen.payload import Opened, attachment_coid, open_with_any
 from veen.system import durable
+from veen.timestamp import readable_time
 from veen.wire.canonical_json import cbor_to_json, json_to_cbor
 
 attachment_app = typer.Typer(help="Files that were sent with a message.", no_args_is_help=True)
@@ -361,13 +362,13 @@ def _body(opened: Opened) -> dict[str, Any]:
 def _text(document: dict[str, Any]) -> Iterator[str]:
     yield (
         f"{document['stream_seq']} {document['msg_id']} "
-        f"from {document['client_id']} at {document['hub_ts']}"
+        f"from {document['client_id']} at {readable_time(document['hub_ts'])}"
     )
     if document.get("opened") is False:
         reason = document.get("reason")
         yield f"  cannot be opened: {reason}" if reason else "  sealed to somebody else"
     for name, value in document.get("header", {}).items():
-        yield f"  {name}: {value}"
+        yield f"  {name}: {readable_time(value) if name == 'expires_at' else value}"
     if "body" in document:
         yield f"  body: {json.dumps(document['body'], sort_keys=True, ensure_ascii=False)}"
     if "body_hex" in document:

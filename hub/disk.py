@@ -55,7 +55,7 @@ class DiskSpace:
         if self.free_bytes < rules.reserve_bytes:
             return (
                 f"the disk has {self.free_bytes} bytes free, expected at least the "
-                f"{rules.reserve_bytes} of disk_reserve_bytes: make room"
+                f"{rules.reserve_bytes} of disk_reserve_bytes: free disk space"
             )
         if self.free_files == 0:
             return "the file system has no free inode: remove files, or give it more inodes"
@@ -67,7 +67,7 @@ class DiskSpace:
             return None
         return (
             f"the disk is full in {self.days_left:.1f} days at the rate of the last day "
-            f"({self.free_bytes} bytes are free): make room"
+            f"({self.free_bytes} bytes are free): free disk space"
         )
 
 

@@ -16,6 +16,7 @@ from veen.digest import h, ht, u64be
 from veen.errors import Malformed, Untrusted
 from veen.label import Profile, hub_id
 from veen.receipt import Receipt
+from veen.timestamp import readable_time
 from veen.wire.objects import WireMap
 from veen.wire.schema import Bytes32, Bytes64, Version
 
@@ -74,7 +75,7 @@ class HubIdentity(WireMap):
         """Which identity it is, in words."""
         return (
             f"identity {self.number} of hub {self.hub_id.hex()}, whose current key is valid since "
-            f"hub_ts {self.current.valid_from}"
+            f"hub_ts {readable_time(self.current.valid_from)}"
         )
 
     def signature_by(self, current: SigningKey) -> bytes:

@@ -24,6 +24,7 @@ from veen.errors import Malformed
 from veen.hub_identity import HubIdentity
 from veen.recorder_checkpoint import RecorderCheckpoint
 from veen.system.environment import Watch, no_progress_watch
+from veen.timestamp import readable_time
 
 _UNITS: Final = ((86_400, "day"), (3_600, "hour"))
 _MAX_CHECKPOINT = 1 << 20
@@ -274,7 +275,8 @@ def _ledger(ledger: CarrierLedger) -> Iterator[str]:
 
 def _bundle(bundle: VerifiedBundle) -> Iterator[str]:
     checkpoint = bundle.header.export_checkpoint
-    yield f"checkpoint   {checkpoint.checkpoint_id.hex()} of hub time {checkpoint.created_at}"
+    made_at = readable_time(checkpoint.created_at)
+    yield f"checkpoint   {checkpoint.checkpoint_id.hex()} of hub time {made_at}"
     yield f"joins        {bundle.continuity.value}"
     yield f"root         {bundle.root.hex()} at {bundle.header.export_seq_to}"
     yield (

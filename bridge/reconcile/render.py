@@ -27,6 +27,7 @@ from bridge.reconcile.report import (
 from bridge.stream_map import OFFLINE_LOG, ONLINE_LOG
 from veen.crypto import SigningKey
 from veen.system import durable
+from veen.timestamp import readable_time
 
 MOST_ROWS: Final = 200
 _WIDTH: Final = 800
@@ -96,7 +97,9 @@ def svg(report: ReconcileReport) -> str:
 
 def _headline(report: ReconcileReport) -> str:
     verdict = "whole" if report.is_whole else "not whole"
-    return f"Reconciliation: {verdict}; closed before hub time {report.closed_before}"
+    return (
+        f"Reconciliation: {verdict}; closed before hub time {readable_time(report.closed_before)}"
+    )
 
 
 def _description(report: ReconcileReport) -> str:
@@ -187,7 +190,7 @@ def text(report: ReconcileReport) -> str:
 def _lines(report: ReconcileReport) -> Iterator[str]:
     yield f"reconciliation  {'whole' if report.is_whole else 'NOT WHOLE'}"
     yield f"report          {report.digest().hex()}"
-    yield f"closed before   hub time {report.closed_before}, all streams"
+    yield f"closed before   hub time {readable_time(report.closed_before)}, all streams"
     for stream in report.streams:
         yield from _stream(stream)
     for ledger in report.ledgers:
@@ -212,8 +215,8 @@ def _lines(report: ReconcileReport) -> Iterator[str]:
 
 def _stream(report: StreamReport) -> Iterator[str]:
     yield f"stream          {printable(report.stream)} of hub {report.hub_id.hex()[:16]}"
-    closed = report.closed
-    yield f"  closed        1 to {closed.to_seq} of {report.horizon}, before {closed.before}"
+    closed, before = report.closed, readable_time(report.closed.before)
+    yield f"  closed        1 to {closed.to_seq} of {report.horizon}, before {before}"
     for name, ranges in report.classes.items():
         if ranges:
             yield f"  {name.value:<13} {_ranges(ranges)}"

@@ -122,7 +122,7 @@ class BodyTooLarge(Exception):
     """A body above its size limit; the caller chooses the error code."""
 
     def __init__(self, size: int, bound: int) -> None:
-        super().__init__(f"a body of {size} bytes or more, {bound} are allowed")
+        super().__init__(f"body too large: expected at most {bound} bytes, got at least {size}")
         self.size = size
 
 

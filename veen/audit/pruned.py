@@ -18,6 +18,7 @@ from veen.log import layout
 from veen.log.chunk import ChunkSummary, Tombstone
 from veen.log.layout import ChunkName, LeafRecord, leaf_file, tombstone_file, unpack_leaves
 from veen.mmr import Peaks
+from veen.timestamp import readable_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def audit_tombstone(task: Task, name: ChunkName, read: Read, context: Context) -
         peaks=peaks,
         last_ts=pruned.records[-1].hub_ts,
         size=tombstone.chunk_bytes,
-        notes=(f"{layout.chunk(name)}: pruned at {tombstone.pruned_at}, {where}",),
+        notes=(f"{layout.chunk(name)}: pruned at {readable_time(tombstone.pruned_at)}, {where}",),
         lasts=tuple(cursors.items()),
         uses=_uses(pruned.records, context),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -86,3 +87,30 @@ def test_the_normaliser_tells_equal_bytes_from_others(
     assert normalised(text, "/x") == (
         "<32 bytes 1> <32 bytes 2> <32 bytes 1> <64 bytes 1> <folder>/hub 127.0.0.1:<port> <time>"
     )
+
+
+BARE_TIMES = {
+    # "KEY": <time> without "KEY_iso": "<moment>" behind it, or <time> in a text without a moment.
+    "json": re.compile(
+        r'"(?P<key>\w+)": <time>(?!,\s*"(?P=key)_iso": "<moment>")|(?<!": )(?<!<moment> \()<time>'
+    ),
+    "text": re.compile(r"(?<!<moment> \()<time>"),
+}
+
+
+@pytest.mark.parametrize(("form", "name"), [(form, name) for form in FORMS for name in FILES[form]])
+def test_no_time_is_shown_without_iso_8601(form: str, name: str) -> None:
+    assert BARE_TIMES[form].search((GOLDEN / form / f"{name}.txt").read_text()) is None
+
+
+@pytest.mark.parametrize(
+    ("form", "bare", "good"),
+    [
+        ("text", "hub_ts: <time>", "hub_ts: <moment> (<time>)"),
+        ("json", '{"hub_ts": <time>}', '{"hub_ts": <time>, "hub_ts_iso": "<moment>"}'),
+        ("json", '"since <time>"', '"since <moment> (<time>)"'),
+    ],
+)
+def test_a_bare_time_is_noticed(form: str, bare: str, good: str) -> None:
+    assert BARE_TIMES[form].search(bare) is not None
+    assert BARE_TIMES[form].search(good) is None

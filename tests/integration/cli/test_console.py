@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
@@ -36,6 +37,35 @@ def test_a_document_has_a_line_for_each_entry_and_each_element(
 ) -> None:
     show({"a": "x\ny", "b": [{"c": 1, "d": None}, {"c": 2, "d": True}], "e": [], "f": {}})
     assert capsys.readouterr().out == ("a: x\\ny\nb: c=1 d=none\nb: c=2 d=true\ne: none\nf: none\n")
+
+
+def test_times_are_shown_as_iso_8601_beside_the_number(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    document = {
+        "hub_ts": 1763522400,
+        "valid_until": None,
+        "expires_at": 2**64 - 1,
+        "events": [{"event_time": 1763522400001}],
+        "body": {"created_at": 1763522400},
+    }
+    show(document)
+    assert capsys.readouterr().out.splitlines() == [
+        "hub_ts: 2025-11-19T03:20:00Z (1763522400)",
+        "valid_until: none",
+        "expires_at: 18446744073709551615",
+        "events: event_time=2025-11-19T03:20:00.001Z (1763522400001)",
+        "body: created_at=1763522400",
+    ]
+    behave(Manner(json=True))
+    show(document)
+    assert json.loads(capsys.readouterr().out) == document | {
+        "ok": True,
+        "hub_ts_iso": "2025-11-19T03:20:00Z",
+        "events": [
+            {"event_time": 1763522400001, "event_time_iso": "2025-11-19T03:20:00.001Z"},
+        ],
+    }
 
 
 def test_options_before_and_after_a_command_add_up() -> None:

@@ -107,7 +107,7 @@ def test_refuses_a_document_for_another_profile() -> None:
 
 def test_refuses_a_hub_that_has_lost_them_all() -> None:
     assert latest_recorder_checkpoint(session(AnyApi()), None) is None
-    with pytest.raises(Untrusted, match="put back"):
+    with pytest.raises(Untrusted, match="restored from a backup"):
         latest_recorder_checkpoint(session(AnyApi()), FIRST)
 
 

@@ -165,7 +165,7 @@ def test_an_endless_answer_is_cut_off(
 ) -> None:
     monkeypatch.setattr(module, "MAX_ANSWER_BYTES", 1_000)
     server.answers += [(200, {}, bytes(1_001))] * 3
-    with pytest.raises(Malformed, match="more than 1000 bytes"):
+    with pytest.raises(Malformed, match="at most 1000 bytes"):
         make().get("/readyz", ReadyResponse)
 
 

@@ -105,7 +105,7 @@ def test_another_passphrase_is_one_clear_line(tmp_path: Path) -> None:
     done = veen("id", "rotate", "--client", root, VEEN_PASSPHRASE="guess")
     assert done.returncode == REFUSED
     assert done.stderr == (
-        f"veen: {root}/keystore.enc: it does not open: the passphrase is another one, "
+        f"veen: {root}/keystore.enc: decryption failed: wrong passphrase, "
         "or the bytes were changed\n"
     )
 

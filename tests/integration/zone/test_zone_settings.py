@@ -51,7 +51,7 @@ def read(**changes: Any) -> ZoneConfig:
     [
         ({"zone": "Z 1"}, "zone = 'Z 1'"),
         ({"zone": 7}, "zone = 7"),
-        ({"hub_id": "11"}, "hub_id = '11': 64 hex digits"),
+        ({"hub_id": "11"}, "hub_id = '11': expected 64 hex digits"),
         ({"recoder": {}}, "recoder = {}: unknown key"),
         ({"dags": 5}, "dags = 5: expected a table"),
         ({"bridge": {"zone": "both"}}, "bridge.zone = 'both'"),

@@ -39,7 +39,7 @@ def test_a_chain_that_goes_on_is_taken_over(known: int, more: int) -> None:
 
 @given(st.integers(2, 5), st.integers(1, 4))
 def test_a_chain_that_was_put_back_is_refused(known: int, fewer: int) -> None:
-    with pytest.raises(Untrusted, match="put back"):
+    with pytest.raises(Untrusted, match="restored from a backup"):
         followed_identity(identity(known), identity(max(1, known - fewer)))
 
 

@@ -147,10 +147,10 @@ def test_small_order_keys_sign_nothing(small: bytes) -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: replace(a_card(), prekeys=()), "0 prekeys"),
-        (lambda: a_card(*(a_prekey(n) for n in range(MAX_PREKEYS + 1))), "17 prekeys"),
-        (lambda: a_card(a_prekey(1), a_prekey(1)), "stands twice"),
-        (lambda: a_card(id_dh=a_prekey(0).prekey), "stands twice"),
+        (lambda: replace(a_card(), prekeys=()), "got 0"),
+        (lambda: a_card(*(a_prekey(n) for n in range(MAX_PREKEYS + 1))), "got 17"),
+        (lambda: a_card(a_prekey(1), a_prekey(1)), "duplicate X25519 key"),
+        (lambda: a_card(id_dh=a_prekey(0).prekey), "duplicate X25519 key"),
         (lambda: replace(a_card(), client_id=OWNER.public), "client_id other than id_sign"),
     ],
 )

@@ -80,7 +80,7 @@ def test_no_identity_is_put_over_what_another_left(
 
 def test_another_passphrase_is_told_with_the_file(create: Create) -> None:
     client = create()
-    with pytest.raises(WrongPassphrase, match=r"client/keystore\.enc: it does not open"):
+    with pytest.raises(WrongPassphrase, match=r"client/keystore\.enc: decryption failed"):
         client.open(b"guess")
 
 

@@ -86,7 +86,7 @@ def test_the_first_mismatch_is_named(
     assert mismatch is not None
     assert mismatch.field == named
     assert mismatch.claimed != mismatch.found
-    with pytest.raises(Untrusted, match=f"^{named} is"):
+    with pytest.raises(Untrusted, match=f"^{named}: expected"):
         verify(claim, prefix, label)
 
 

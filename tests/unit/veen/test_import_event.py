@@ -206,7 +206,7 @@ def test_verify_refuses_what_client_or_hub_did_not_sign(
     ):
         with pytest.raises(Untrusted):
             event.verify(hub)
-    with pytest.raises(Untrusted, match="of hub"):
+    with pytest.raises(Untrusted, match="from hub"):
         an_imported().verify(hub_identity.new_identity(thief.public, 1_600_000_000, "none"))
 
 

@@ -155,7 +155,7 @@ def test_h32_readiness_keeps_a_reserve_and_carries_the_warning(
     assert "at the rate of the last day" in result["warnings"][0]
     text = veen("hub", "health", "--hub", hub.url).stdout
     assert "disk_days_left: " in text
-    assert "make room" in text
+    assert "free disk space" in text
     assert hub.stop() == 0
     (hub.data.parent / "hub.toml").write_text(toml + f"disk_reserve_bytes = {1 << 60}\n")
     hub.launch()

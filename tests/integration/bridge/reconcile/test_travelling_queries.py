@@ -123,4 +123,4 @@ def test_a_query_that_crossed_is_replayed_by_its_name(
     assert unknown.returncode != 0
     assert "no digest of query_id q-8 was imported" in unknown.stderr
     both = veen("query", "replay", "--query-id", "q-7", "--result-id", RESULT_ID, *config)
-    assert "one of them" in both.stderr
+    assert "exactly one of" in both.stderr

@@ -66,7 +66,7 @@ def test_the_same_log_gives_the_same_bytes(owner: Session, out: Path, tmp_path: 
 
 def test_an_export_replaces_nothing(owner: Session, out: Path) -> None:
     before = manifest_of(out)
-    with pytest.raises(VeenError, match="written once"):
+    with pytest.raises(VeenError, match="never overwritten"):
         portable.export(owner, NAMES, out)
     assert manifest_of(out) == before
 

@@ -94,7 +94,7 @@ PAGES = {
     "a first item that is left out": (without(5), "stream_seq 5"),
     "items in another order": (page(swapped), "stream_seq 5"),
     "an item twice": (page(doubled), "stream_seq 6"),
-    "more items than asked": (page(beyond), "stream_seq 5: 5 items, 4 were asked"),
+    "more items than asked": (page(beyond), "stream_seq 5: expected at most 4 items, got 5"),
     "a page of another label": (page(lambda item: replace(item, label=h(b"x"))), "stream_seq 5"),
     "a page of another range": (page(lambda item: replace(item, from_seq=4)), "stream_seq 5"),
     "a range that was not asked": (page(lambda item: replace(item, to_seq=11)), "stream_seq 5"),
@@ -240,9 +240,9 @@ def test_refuses_a_log_that_ends_below_what_was_signed(hub: Any, session: Any) -
     list(read(session, hub.labels(NAME), NAME))
     lying_hub.fork(hub, NAME, 9)
     assert handed_out(session, hub, "the hub no longer has 12 entries") == []
-    assert handed_out(session, hub, "stream_seq 9: the hub ends here", from_seq=10) == []
+    assert handed_out(session, hub, "stream_seq 9: the log of the hub ends here", from_seq=10) == []
     hub.logs.clear()
-    assert handed_out(session, hub, "the hub ends here") == []
+    assert handed_out(session, hub, "the log of the hub ends here") == []
 
 
 def test_refuses_another_hub_at_the_address(hub: Any, session: Any) -> None:

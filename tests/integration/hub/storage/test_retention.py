@@ -147,7 +147,7 @@ def test_pruning_again_after_a_crash_changes_nothing(copy: Path) -> None:
 
 def test_a_hole_is_refused(copy: Path) -> None:
     later = planned(copy, POLICY, 31)[1:]
-    with pytest.raises(VeenError, match="stands before"):
+    with pytest.raises(VeenError, match="must be pruned before"):
         prune(DataDir(copy), later, limits=driven_hub.LIMITS, move_to=None, now=driven_hub.START)
 
 

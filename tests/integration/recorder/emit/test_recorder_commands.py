@@ -142,7 +142,7 @@ def test_without_a_capability_nothing_is_recorded(
     result = veen("emit", *ONE, "--payload", "{}", "--config", config)
     assert (result.code, "E.CAP" in result.detail) == (REFUSED, True)
     another = veen("emit", *ONE, "--payload", "{}", "--config", config, "--cap", caps["admin"])
-    assert (another.code, "not ours" in another.detail) == (3, True)
+    assert (another.code, "not for this identity" in another.detail) == (3, True)
     none = veen("emit", *ONE, "--payload", "{}", "--config", config, "--cap", "/nowhere.cap")
     assert (none.code, "/nowhere.cap" in none.detail) == (USAGE, True)
     assert world.events("record/app/orders") == []

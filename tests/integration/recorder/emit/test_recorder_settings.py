@@ -32,7 +32,7 @@ def tables(**changes: Any) -> dict[str, Any]:
         pytest.param(tables(zone=""), "zone = ''", id="empty zone"),
         pytest.param(tables(zone="Plant 1"), "zone = 'Plant 1'", id="zone with a space"),
         pytest.param(tables(zoen="x"), "zoen = 'x': unknown key", id="unknown key"),
-        pytest.param(tables(admins=["zz"]), "admins = 'zz': 64 hex digits", id="no key"),
+        pytest.param(tables(admins=["zz"]), "admins = 'zz': expected 64 hex digits", id="no key"),
         pytest.param(tables(admins=[A, A]), "admins = .* twice", id="admin twice"),
         pytest.param(tables(hub={}), r"hub\.url is missing", id="no hub"),
         pytest.param(tables(hub=7), "hub = 7: expected a table", id="hub is no table"),
@@ -58,7 +58,9 @@ def tables(**changes: Any) -> dict[str, Any]:
             id="no types",
         ),
         pytest.param(
-            tables(streams=[ONE | {"event_types": ["x", "x"]}]), "'x': it stands", id="type twice"
+            tables(streams=[ONE | {"event_types": ["x", "x"]}]),
+            "'x': expected each value once",
+            id="type twice",
         ),
         pytest.param(
             tables(streams=[ONE, {"name": "record/b", "event_types": ["x"]}]),
@@ -85,7 +87,7 @@ def tables(**changes: Any) -> dict[str, Any]:
         ),
         pytest.param(
             tables(streams=[ONE | {"max_payload_bytes": 1_000_001}]),
-            "max_payload_bytes = 1000001: a whole number from 1 to 1000000",
+            "max_payload_bytes = 1000001: expected a whole number from 1 to 1000000",
             id="bound too high",
         ),
         pytest.param(
@@ -121,7 +123,9 @@ def tables(**changes: Any) -> dict[str, Any]:
             "no checkpoint would ever",
             id="no cadence",
         ),
-        pytest.param(tables(anchor={"kind": "chain"}), "kind = 'chain': it is 'file'", id="anchor"),
+        pytest.param(
+            tables(anchor={"kind": "chain"}), "kind = 'chain': expected 'file'", id="anchor"
+        ),
         pytest.param(tables(anchor={"kind": "rfc3161"}), "needs tsa_url", id="no TSA"),
         pytest.param(
             tables(anchor={"kind": "none", "path": "x"}), "path goes with", id="path of no kind"
