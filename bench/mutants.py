@@ -60,7 +60,8 @@ class Target:
             "pytest_add_cli_args": ("-p", "no:xdist", "-m", "not long"),
             "pytest_add_cli_args_test_selection": self.tests,
         }
-        lines = ["[mutmut]", "use_git_change_detection = false"]
+        # Mutants start from a process in which no test has run: what a class needs is built once.
+        lines = ["[mutmut]", "process_isolation = forkserver", "use_git_change_detection = false"]
         for key, values in lists.items():
             lines += [f"{key} =", *(f"  {value}" for value in values)]
         return "\n".join(lines) + "\n"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from recorder.query.digest import rows_hash
-from recorder.query.package import Package, PackageAnchor, PackageTrust
+from recorder.query.package import Package, PackageAnchor, PackageTrust, RowHashes
 from recorder.query.package_verify import (
     ORIGINS,
     REQUIRED,
@@ -199,6 +199,20 @@ def test_refuses_rows_and_counts_that_do_not_belong_together(log: Any, package: 
         verdict = check(forged, trust_of(log))
         assert claim(verdict, "rows_hash")[0] is FAILED
         assert claim(verdict, "rows_chain")[0] is FAILED
+
+
+def test_hashes_stand_for_the_rows_that_a_package_leaves_out(
+    log: Any, a_descriptor: Callable[..., Any]
+) -> None:
+    made = query_proven.package_of(log, a_descriptor(evidence=FULL), hashes=True)
+    verdict = check(made, trust_of(log))
+    assert claim(verdict, "rows_hash")[0] is NOT_COVERED
+    assert claim(verdict, "rows_chain") == (HELD, "the hashes of 8 rows")
+    assert claim(verdict, "rows_witnessed")[0] is HELD
+    assert isinstance(made.rows, RowHashes)
+    forged = replace(made, rows=RowHashes((bytes(32), *made.rows.hashes[1:])))
+    for name in ("rows_chain", "rows_witnessed"):
+        assert claim(check(forged, trust_of(log)), name)[0] is FAILED
 
 
 def test_refuses_a_witness_of_a_row_that_is_not_there(log: Any, package: Package) -> None:

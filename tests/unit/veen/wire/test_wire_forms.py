@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Any
 
 import cbor2
@@ -148,7 +149,7 @@ def test_refuses_a_map_that_lacks_a_field(key: int) -> None:
         ("ver", True), ("ver", "1"), ("number", -1), ("number", 2**64), ("number", 1.0),
         ("number", True), ("data", "0"), ("data", "0G"), ("data", "0A"), ("data", 1),
         ("key", None), ("text", 1), ("text", "\ud800"), ("flag", 0), ("flag", None),
-        ("item", "xy"), ("item", [[1.5]]), ("rows", {}), ("rows", ROW.to_json()), ("rows", [1]),
+        ("item", "xy"), ("item", [[1.5]]), ("rows", {}), ("rows", [7, None, "t"]), ("rows", [1]),
         ("detail", []), ("detail", {"n": -1}), ("last", None), ("more", 1),
     ],
     ids=ascii,
@@ -325,11 +326,33 @@ def test_an_integer_of_a_body_has_its_shortest_form(value: int, encoded: str) ->
     assert Note.decode(raw).amount == value
 
 
+def test_the_fields_of_a_body_have_a_json_form() -> None:
+    item, integer = AnyItem.as_kind(), Integer.as_kind()
+    assert item.to_json(NOTE.payload) == "8101"
+    assert item.from_json("8101") == NOTE.payload
+    assert integer.to_json(Integer(-5)) == -5
+    assert integer.from_json(-5) == Integer(-5)
+    for wrong in ("5", 5.0, True, None):
+        with pytest.raises(Malformed):
+            integer.from_json(wrong)
+
+
 MSG = Msg(
     profile_id=A, label=B, client_id=A, client_seq=1, prev_ack=0, auth_ref=None, ct_hash=A,
     ciphertext=b"ct", sig=SIG,
 )  # fmt: skip
 RECEIPT = Receipt(label=A, stream_seq=1, leaf_hash=B, mmr_root=A, hub_ts=9, hub_sig=SIG)
+
+
+@pytest.mark.parametrize("auth_ref", [None, B])
+def test_a_signature_covers_the_array_without_it(auth_ref: bytes | None) -> None:
+    key = SigningKey(A)
+    signed = replace(MSG, client_id=key.public, auth_ref=auth_ref).signed(key)
+    *others, signature = cbor2.loads(signed.encode())
+    digest = sha256(b"veen/sig\x00" + cbor2.dumps(others)).digest()
+    assert signature == key.sign(digest)
+    assert signed.signature_is_valid()
+    assert not replace(signed, client_seq=2).signature_is_valid()
 
 
 @pytest.mark.parametrize("count", [0, 1, 23, 24, 300])
