@@ -1,4 +1,4 @@
-"""Which tests are of the second tier, and long files first.
+"""Which tests are of the second tier, long files first, and how many examples properties get.
 
 A long file that starts last would keep one worker busy after the others are done.
 """
@@ -8,8 +8,21 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 pytest.register_assert_rewrite("support")
+
+from support.long_form import LONG  # noqa: E402 (rewritten first)
+
+settings.register_profile(
+    "veen",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    max_examples=60 * (25 if LONG else 1),
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("veen")
 
 TESTS = Path(__file__).parent
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import time
@@ -16,9 +15,9 @@ import psutil
 import pytest
 
 from cli.selftest.suite import SUITES
+from support.long_form import LONG
 from support.selftest import selftest_run
 
-LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 ENDLESS = ("fuzz", "--only", "hub-messages", "--count", 100_000)
 HUB_PROCESSES = 4  # supervisor, sequencer, gunicorn and its worker
 LARGE = ("--count", 3_000, "--seed", 2) if LONG else ()

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from support.bridge.fixtures import grown, long, verdict, yard
+from support.bridge.fixtures import grown, verdict, yard
 
-__all__ = ["grown", "long", "verdict", "yard"]
+__all__ = ["grown", "verdict", "yard"]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from support.bridge import bridge_world
+from support.long_form import LONG
 from veen.wire.cbor import skip
 
 Verdict = Callable[[bytes], str]
@@ -27,12 +28,12 @@ def test_the_bundle_is_valid(small: bytes, verdict: Verdict) -> None:
     assert verdict(small) == "valid"
 
 
-def test_refuses_every_flipped_byte(small: bytes, verdict: Verdict, long: bool) -> None:
+def test_refuses_every_flipped_byte(small: bytes, verdict: Verdict) -> None:
     masks = [1 << bit for bit in range(8)]
     counter = Counter(
         verdict(small[:at] + bytes([small[at] ^ mask]) + small[at + 1 :])
         for at in range(len(small))
-        for mask in (masks if long else masks[at % 8 : at % 8 + 1])
+        for mask in (masks if LONG else masks[at % 8 : at % 8 + 1])
     )
     assert counter.keys() <= CHANGED
     assert counter["E.SIG/BUNDLE_ID"] > counter["E.FORMAT/FRAMING"] > 100

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import random
 import tracemalloc
 from collections import Counter
@@ -20,11 +19,12 @@ from bridge.bundle import BundleEvent, BundleLimits, Header, survey
 from bridge.errors import Refused
 from bridge.verify import verify_bundle
 from support.bridge import bridge_world
+from support.long_form import LONG
 from veen.errors import Malformed
 from veen.proofs import RangeProof
 
 Verdict = Callable[[bytes], str]
-COUNT = 100_000 if os.environ.get("VEEN_TEST_LONG") else 2_000
+COUNT = 100_000 if LONG else 2_000
 MIB = 1 << 20
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -11,8 +10,9 @@ from typing import Any
 from bridge.carrier.bag import SIGNATURE, TAGGED, TAGMANIFEST, tagmanifest
 from bridge.carrier.format import CarrierSig, Packing
 from support.bridge import bridge_world
+from support.long_form import LONG
 
-COUNT = 5_000 if os.environ.get("VEEN_TEST_LONG") else 300
+COUNT = 5_000 if LONG else 300
 
 
 def mutated(raw: bytes, chance: random.Random) -> bytes:

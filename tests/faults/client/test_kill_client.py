@@ -17,6 +17,7 @@ import cbor2
 import pytest
 
 from support.client import client_producer
+from support.long_form import LONG
 from support.paths import SUPPORT
 
 SCRIPT = SUPPORT / "client" / "sending_process.py"
@@ -115,7 +116,7 @@ def test_a_client_killed_at_any_moment_neither_loses_nor_doubles(
     zygote: Zygote, check: Callable[[Zygote], None]
 ) -> None:
     chance = random.Random(41)
-    for life in range(KILLS * (LONGER if client_producer.LONG else 1)):
+    for life in range(KILLS * (LONGER if LONG else 1)):
         child = zygote.start(life)
         zygote.follow(chance.choice((0, 0, 1, 2, 5, 10, 20)))
         time.sleep(chance.uniform(0, 0.1))

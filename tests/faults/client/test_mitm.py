@@ -13,6 +13,7 @@ import cbor2
 import pytest
 
 from support.client import client_producer, man_in_the_middle, middle_faults
+from support.long_form import LONG
 from veen.client.transport import HubRefused
 from veen.digest import h
 from veen.errors import Rejected, VeenError
@@ -147,7 +148,7 @@ def test_every_event_lands_once_and_in_order(
     number: int, man: Man, counts: Counter[str],
 ) -> None:  # fmt: skip
     memory = man_in_the_middle.Memory()
-    schedules = SCHEDULES * (LONGER if client_producer.LONG else 1)
+    schedules = SCHEDULES * (LONGER if LONG else 1)
     for seed in range(number * schedules, (number + 1) * schedules):
         chance = random.Random(-seed - 1)
         if chance.random() < 0.3:
@@ -166,7 +167,7 @@ def test_what_is_sent_lands_once_and_what_is_refused_at_most_once(
     number: int, man: Man, counts: Counter[str],
 ) -> None:  # fmt: skip
     memory = man_in_the_middle.Memory()
-    schedules = SCHEDULES * (LONGER if client_producer.LONG else 1)
+    schedules = SCHEDULES * (LONGER if LONG else 1)
     for seed in range(number * schedules, (number + 1) * schedules):
         plan = man.middle.plan = man_in_the_middle.Plan(seed, middle_faults.FAULTS, memory, counts)
         chance = random.Random(-seed - 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,10 @@ import pyarrow.dataset as ds
 import pytest
 
 from support.dags.dag_zones import HTTP, Run, Site, veen, zone_pair
+from support.long_form import LONG
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
-LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 STORED = ("veen_anchor", "veen_archive", "veen_fold") if LONG else ()
 NAMES = ("veen_checkpoint", "veen_export", *STORED)
 FOLD = f"""[dags.fold]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -10,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from support.long_form import LONG
 from support.paths import SUPPORT
 
 pytestmark = pytest.mark.e2e
 
-LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 # Killed after an operation is killed before the next, with fewer acknowledged.
 KINDS = ("kill", "eio", "enospc", "short", *(("killed-after",) if LONG else ()))
 SCRIPT = SUPPORT / "hub" / "run_faults.py"

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from support.objects.fixtures import is_long, moto, retention, settings, store
+from support.objects.fixtures import moto, retention, settings, store
 
-__all__ = ["is_long", "moto", "retention", "settings", "store"]
+__all__ = ["moto", "retention", "settings", "store"]

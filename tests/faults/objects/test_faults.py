@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from support.long_form import LONG
 from support.objects import fault_proxy, object_servers
 from veen.objects.port import (
     HeadMoved,
@@ -116,7 +117,7 @@ class Player:
 
 
 def test_no_schedule_of_faults_loses_or_changes_an_object(
-    moto: Any, proxy: Any, is_long: bool, tmp_path: Path
+    moto: Any, proxy: Any, tmp_path: Path
 ) -> None:
     def at(endpoint: str) -> tuple[Store, Retention]:
         settings = object_servers.s3_settings(
@@ -127,7 +128,7 @@ def test_no_schedule_of_faults_loses_or_changes_an_object(
 
     store, retention = at(proxy.endpoint)
     direct, _ = at(moto.endpoint)
-    schedules = 1_500 if is_long else 100
+    schedules = 1_500 if LONG else 100
     for seed in range(schedules):
         player = Player(seed, store, retention, tmp_path)
         proxy.plan(seed)
@@ -140,13 +141,13 @@ def test_no_schedule_of_faults_loses_or_changes_an_object(
     assert sum(proxy.seen.values()) > 6 * schedules
 
 
-def test_one_of_many_wins_also_among_faults(moto: Any, proxy: Any, is_long: bool) -> None:
+def test_one_of_many_wins_also_among_faults(moto: Any, proxy: Any) -> None:
     settings = object_servers.s3_settings(proxy.endpoint, "race/", timeout_seconds=0.5, attempts=6)
     stores = [object_servers.impatient_store(settings)[0] for _ in range(4)]
 
     def race(number: int) -> list[int]:
         won = []
-        for key in range(60 if is_long else 10):
+        for key in range(60 if LONG else 10):
             try:
                 settled(lambda: stores[number].objects.put(f"{key}", f"by {number}".encode()))  # noqa: B023
                 won.append(key)
@@ -164,11 +165,9 @@ def test_one_of_many_wins_also_among_faults(moto: Any, proxy: Any, is_long: bool
         assert all(stores[0].objects.get(f"{key}") == f"by {number}".encode() for key in mine)
 
 
-def test_no_update_of_a_head_is_lost_or_done_twice_among_faults(
-    moto: Any, proxy: Any, is_long: bool
-) -> None:
+def test_no_update_of_a_head_is_lost_or_done_twice_among_faults(moto: Any, proxy: Any) -> None:
     settings = object_servers.s3_settings(proxy.endpoint, "swaps/", timeout_seconds=0.5, attempts=6)
-    turns = 40 if is_long else 6
+    turns = 40 if LONG else 6
 
     def add(number: int) -> None:
         heads = object_servers.impatient_store(settings)[0].heads

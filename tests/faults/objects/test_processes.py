@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+from support.long_form import LONG
 from support.objects.object_worker import content
 from support.paths import SUPPORT
 from veen.objects.port import FileSettings, Store, StoreSettings
@@ -44,9 +45,9 @@ def release(workers: list[subprocess.Popen[str]]) -> None:
 
 
 def test_of_processes_that_race_one_wins_the_key_and_one_moves_the_head(
-    settings: StoreSettings, store: Store, is_long: bool
+    settings: StoreSettings, store: Store
 ) -> None:
-    rounds, everyone = 200 if is_long else 12, range(4)
+    rounds, everyone = 200 if LONG else 12, range(4)
     workers = [start(settings, "race", number, rounds) for number in everyone]
     moved = []
     for turn in range(rounds):
@@ -63,10 +64,10 @@ def test_of_processes_that_race_one_wins_the_key_and_one_moves_the_head(
 
 
 def test_a_killed_writer_leaves_whole_objects_or_none(
-    settings: StoreSettings, store: Store, is_long: bool
+    settings: StoreSettings, store: Store
 ) -> None:
     chance = random.Random(9)
-    kills = (10 if is_long else 1) * (14 if isinstance(settings, FileSettings) else 3)
+    kills = (10 if LONG else 1) * (14 if isinstance(settings, FileSettings) else 3)
     seen: set[str] = set()
     for _ in range(kills):
         stored = write_and_be_killed(start(settings, "write", 0, len(seen)), chance)

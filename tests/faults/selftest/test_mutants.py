@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from cli.selftest.suite import SUITES
+from support.long_form import LONG
 from support.selftest import selftest_run
 
 pytestmark = pytest.mark.e2e
@@ -18,7 +18,6 @@ pytestmark = pytest.mark.e2e
 AT_ONCE = 3
 TAKEN = "but the hub took it"
 TOGETHER = 4
-LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 
 
 class Broken(NamedTuple):

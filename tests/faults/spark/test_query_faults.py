@@ -20,7 +20,7 @@ from spark_jobs.query_collect import findings
 from spark_jobs.query_digest import answer
 from spark_jobs.query_plan import ChunkFacts, ChunkTask, NotInArchive, Refused, plans
 from support.audit import audit_files
-from support.hub import driven_hub
+from support.long_form import LONG
 from support.recorder.query_histories import STREAMS as FILLED
 from support.spark.query_archive import STREAMS, a_world, questions_of
 from veen.digest import h
@@ -153,7 +153,7 @@ def test_no_flipped_bit_below_the_checkpoint_is_silent(world: Any, archived: Any
     good = looked.facts()
     looked.judge(good)
     pieces = [piece for plan in looked.plans for piece in plan.to_read]
-    for piece in pieces * (8 if driven_hub.LONG else 1):
+    for piece in pieces * (8 if LONG else 1):
         raw = archived.services.to_read().objects.get(piece.chunk.key)
         at = draw.randrange(_end_of(raw, piece.last_seq))
         flipped = bytearray(raw)

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from hub import settings as hub_settings
+from support.long_form import LONG
 from veen.system.child_process import Born, born, of_run, of_session
 from zone import state as states
 from zone.directory import ZoneHome
@@ -29,7 +30,7 @@ MakeZone = Callable[..., ZoneHome]
 WAIT_SEC = 270.0
 # Each costs a start; the third ends like the second.
 SIGNALS = [signal.SIGKILL, signal.SIGINT]
-if os.environ.get("VEEN_TEST_LONG"):
+if LONG:
     SIGNALS += [signal.SIGTERM]
 
 

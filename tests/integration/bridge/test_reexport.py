@@ -9,9 +9,10 @@ from typing import Any
 
 from bridge.carrier.format import Packing, Preset
 from support.bridge import bridge_world
+from support.long_form import LONG
 from support.paths import SUPPORT
 
-COUNT = 1000 if os.environ.get("VEEN_TEST_LONG") else 4
+COUNT = 1000 if LONG else 4
 ZONES, TONGUES = ("UTC", "Pacific/Kiritimati", "America/St_Johns"), ("C", "tr_TR.UTF-8", "C.UTF-8")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,10 @@ import pytest
 import typer
 
 from cli.main import app
+from support.long_form import LONG
 
 JUNK = ("ü\udcff\x1b[31m", "9" * 25)
-if os.environ.get("VEEN_TEST_LONG"):
+if LONG:
     JUNK = (*JUNK, "", "-1", "/dev/null", ".", "nowhere/at/all", "ab" * 32)
 START_HUBS = ("hub start", "selftest", "demo")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from support.objects.fixtures import (
     heads,
-    is_long,
     moto,
     objects,
     quick_folder,
@@ -16,7 +15,6 @@ from support.objects.fixtures import (
 
 __all__ = [
     "heads",
-    "is_long",
     "moto",
     "objects",
     "quick_folder",

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from support.long_form import LONG
 from support.objects import object_servers
 from veen.objects.port import (
     MAX_KEY_BYTES,
@@ -94,9 +95,7 @@ def check(objects: ObjectStore, retention: Retention, steps: list[Operation]) ->
 
 
 @pytest.fixture(params=["files", "s3"])
-def run_model(
-    request: pytest.FixtureRequest, quick_folder: Path, is_long: bool
-) -> Callable[[], None]:
+def run_model(request: pytest.FixtureRequest, quick_folder: Path) -> Callable[[], None]:
     """Plays many examples, each against a store of its own."""
     number = itertools.count()
 
@@ -107,7 +106,7 @@ def run_model(
         result: StoreSettings = object_servers.s3_settings(endpoint, f"model-{next(number)}/")
         return result
 
-    examples = {"files": 150, "s3": 7}[request.param] * (25 if is_long else 1)
+    examples = {"files": 150, "s3": 7}[request.param] * (25 if LONG else 1)
 
     @hypothesis_settings(
         derandomize=True,

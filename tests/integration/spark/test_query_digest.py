@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import time
 from dataclasses import replace
@@ -24,11 +23,11 @@ from recorder.service.spark import JobFailed, JobTerms, LocalSubmitter, SparkEng
 from spark_jobs import query_collect, query_digest
 from spark_jobs.query_digest import SparkQuestion, answer
 from spark_jobs.query_plan import plans
+from support.long_form import LONG
 from support.recorder import query_histories as histories
 from support.spark import query_archive as archives
 from veen.objects.port import FileSettings
 
-LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 SIZE, QUERIES = (2_400, 3_000) if LONG else (320, 320)
 ENOUGH = EngineLimits(row_budget=10**9, max_rows=10**9)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from dataclasses import dataclass, field
 
@@ -16,7 +15,6 @@ from veen.log.entry import AUTHORIZE, ControlRecord, Entry, StreamRecord, contro
 from veen.msg import Msg
 from veen.receipt import Receipt
 
-LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 START = 1_700_000_000
 LIMITS = Limits(max_checkpoint_interval=8)
 HOURLY = Profile(epoch_sec=3_600)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
@@ -22,8 +21,6 @@ from bridge.trust import TrustStore, pin_exporter, pin_hub
 from bridge.verify import verify_bundle
 from support.bridge import bridge_world
 from veen.digest import h
-
-LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 
 
 @pytest.fixture(scope="session")
@@ -103,11 +100,6 @@ class Yard:
 @pytest.fixture
 def yard(tmp_path: Path) -> Yard:
     return Yard(tmp_path)
-
-
-@pytest.fixture(scope="session")
-def long() -> bool:
-    return LONG
 
 
 @pytest.fixture(scope="session")

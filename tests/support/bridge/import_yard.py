@@ -35,7 +35,6 @@ from veen.events import ImportedEvent, read_imported
 from veen.keystore.directory import ClientDir
 from veen.system.environment import Runtime
 
-LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 HASTY = RetryPolicy(attempts=3, first_sec=0.01, most_sec=0.05, timeout_sec=10)
 FOLDERS = {
     "inbox", "staging", "waiting", "committing", "archive", "quarantine", "receipts", "approvals",

@@ -26,7 +26,6 @@ from veen.keystore.directory import ClientDir
 from veen.label import stream_id
 from veen.system.environment import Runtime
 
-LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 HASTY = RetryPolicy(attempts=4, first_sec=0.01, most_sec=0.05, timeout_sec=5)
 READER_TOKEN = "the reader's token"
 ISSUER = SigningKey(sha256(b"issuer").digest())

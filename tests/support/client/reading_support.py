@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from veen.msg import Msg
 from veen.payload import PayloadHdr, SealPlace, seal_payload
 from veen.system.environment import Runtime
 
-LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 CLEAR = bytes(40)
 """The smallest ciphertext whose frame holds; nobody can open it."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,8 +28,3 @@ def pair(database: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[An
     with dag_zones.zone_pair(tmp_path_factory.mktemp("pair"), database) as result:
         result[0].emit(20)
         yield result
-
-
-@pytest.fixture(scope="session")
-def is_long() -> bool:
-    return bool(os.environ.get("VEEN_TEST_LONG"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from veen.limits import Limits
 from veen.log.entry import StreamRecord
 from veen.msg import Msg
 
-LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 START = 1_700_000_000
 LIMITS = Limits(max_checkpoint_interval=8)
 HOURLY = Profile(epoch_sec=3_600)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 import sys
@@ -18,7 +17,6 @@ from support.hub.hub_process import HubProcess
 from support.hub.spec_client import Client, Log
 from support.hub.spec_objects import key
 
-LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 TOML = """
 admission = "open"
 reads = "open"

@@ -25,6 +25,7 @@ from hub.storage.datadir import DataDir
 from hub.storage.reader import LogReader
 from support.hub.fault_history import HOURLY, LIMITS, STREAMS, in_child, opened, play
 from support.hub.faulty_os import FaultyOs
+from support.long_form import LONG
 from veen.errors import VeenError
 from veen.hub_identity import HubIdentity
 from veen.label import DEFAULT_PROFILE
@@ -34,7 +35,6 @@ from veen.receipt import Receipt
 from veen.recorder_checkpoint import RecorderCheckpoint
 from veen.system.durable import NoSpace
 
-LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 FIRST, EVERY = {"kill": 0, "eio": 4, "enospc": 2, "short": 1}, 8
 ROUNDS = 6
 START = 40

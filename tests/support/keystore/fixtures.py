@@ -14,7 +14,6 @@ from veen.keystore.sealed import LEAST
 
 NOW = 1_700_000_000
 PASSPHRASE = b"correct horse battery staple"
-LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 
 Create = Callable[..., ClientDir]
 

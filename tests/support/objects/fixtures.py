@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,13 +14,7 @@ from support.objects import object_servers
 from veen.objects.port import FileSettings, HeadStore, ObjectStore, Retention, Store, StoreSettings
 from veen.objects.store import open_retention, open_store
 
-LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 _NUMBER = itertools.count(1)
-
-
-@pytest.fixture(scope="session")
-def is_long() -> bool:
-    return LONG
 
 
 @pytest.fixture(scope="session")

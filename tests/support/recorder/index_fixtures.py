@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,13 +11,6 @@ import pytest
 
 from support.client import client_producer
 from support.recorder import index_recorded
-
-LONG = bool(os.environ.get("VEEN_TEST_LONG"))
-
-
-@pytest.fixture(scope="session")
-def long() -> bool:
-    return LONG
 
 
 @pytest.fixture

@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from recorder.query.descriptor import Descriptor, normalise
 from recorder.query.select import QueryEntry
+from support.long_form import LONG
 from support.recorder import query_histories, recorded_log
 from veen.events import RecordEvent
 from veen.wire.body import AnyItem
 from veen.wire.canonical_json import json_to_cbor
 
-LONG_FACTOR = 20 if os.environ.get("VEEN_TEST_LONG") else 1
-
-settings.register_profile(
-    "query",
-    derandomize=True,
-    deadline=None,
-    database=None,
-    max_examples=60 * LONG_FACTOR,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-settings.load_profile("query")
+LONG_FACTOR = 20 if LONG else 1
 
 
 def as_event(made: Any) -> RecordEvent:

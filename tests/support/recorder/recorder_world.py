@@ -27,7 +27,6 @@ from veen.label import stream_id
 from veen.log import layout
 from veen.system.environment import Runtime
 
-LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 ISSUER = SigningKey(sha256(b"issuer of the recorder").digest())
 HASTY = RetryPolicy(attempts=3, first_sec=0.01, most_sec=0.05, timeout_sec=5)
 ORDERS, LOGS = "record/app/orders", "record/infrastructure/logs"

@@ -24,7 +24,6 @@ from veen.recorder_checkpoint import RecorderCheckpoint
 from veen.wire.body import AnyItem
 from veen.wire.canonical_json import json_to_cbor
 
-LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 TOKEN = "the admin's token"
 STREAMS = ("record/a", "record/b")
 HASTY = RetryPolicy(attempts=2, first_sec=0.01, most_sec=0.05, timeout_sec=10)

@@ -1,8 +1,7 @@
-"""Builders that the tests of the protocol share, and the counts that VEEN_TEST_LONG multiplies."""
+"""Builders that the tests of the protocol share."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -10,7 +9,6 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from veen import mmr
@@ -19,18 +17,6 @@ from veen.label import DEFAULT_PROFILE, derive_label, hub_id, routing_key, strea
 from veen.log.entry import Entry
 from veen.msg import Msg
 from veen.receipt import Receipt
-
-LONG_FACTOR = 25 if os.environ.get("VEEN_TEST_LONG") else 1
-
-settings.register_profile(
-    "veen",
-    derandomize=True,
-    deadline=None,
-    database=None,
-    max_examples=60 * LONG_FACTOR,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-settings.load_profile("veen")
 
 HUB = SigningKey(b"hub key seed".ljust(32, b"."))
 CLIENT = SigningKey(b"client key seed".ljust(32, b"."))

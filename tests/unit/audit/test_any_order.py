@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +12,7 @@ import pytest
 from support.audit.audit_files import laid_out
 from support.audit.audit_history import HUB, STREAMS, a_history, a_key
 from support.audit.audit_pool import audited, in_any_order
+from support.long_form import LONG
 from veen.audit.engine import in_order
 from veen.audit.report import AuditReport
 from veen.msg import Msg
@@ -20,7 +20,6 @@ from veen.receipt import Receipt
 
 Edit = Callable[[Msg, random.Random], Msg]
 STRANGER = bytes(range(32))
-LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 
 # What a hub that cheats might have accepted, signed by the client all the same.
 SENT: list[Edit] = [

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from support.audit.audit_history import HOURLY, HUB, IDENTITY, LONG, START, STREAMS, a_key
+from support.audit.audit_history import HOURLY, HUB, IDENTITY, START, STREAMS, a_key
+from support.long_form import LONG
 from veen import captoken
 from veen.audit.context import Context, Depth, LoggedControl, begin
 from veen.audit.entries import PairCheck

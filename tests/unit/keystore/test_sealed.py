@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.long_form import LONG
 from veen.errors import Malformed, Untrusted, VeenError
 from veen.keystore.sealed import (
     LEAST,
@@ -25,7 +25,7 @@ from veen.keystore.sealed import (
 
 PASSPHRASE = b"correct horse battery staple"
 SECRETS = bytes(range(256))
-SAMPLES = 4000 if os.environ.get("VEEN_TEST_LONG") else 200
+SAMPLES = 4000 if LONG else 200
 RANDOM = random.Random(1).randbytes
 
 

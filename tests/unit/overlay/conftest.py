@@ -1,15 +1,14 @@
-"""A log in memory for the tests of folds, and the counts that VEEN_TEST_LONG multiplies."""
+"""A log in memory for the tests of folds."""
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 
+from support.long_form import LONG
 from support.overlay import overlay_histories
 from veen import mmr
 from veen.crypto import SigningKey
@@ -18,17 +17,7 @@ from veen.overlay.fold import FoldSummary, Node, SeqRun, SignedRoot
 from veen.overlay.overlay import Event
 from veen.receipt import Receipt
 
-LONG_FACTOR = 20 if os.environ.get("VEEN_TEST_LONG") else 1
-
-settings.register_profile(
-    "overlay",
-    derandomize=True,
-    deadline=None,
-    database=None,
-    max_examples=50 * LONG_FACTOR,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-settings.load_profile("overlay")
+LONG_FACTOR = 20 if LONG else 1
 
 HUB = SigningKey(b"hub key seed".ljust(32, b"."))
 LABEL = h(b"a label")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from support.bridge import online_zone
+from support.long_form import LONG
 from support.paths import SUPPORT
 
-LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 KINDS = ("kill", "killed-after", "eio", "enospc")
 # Every operation, in several zones: each export reads all that its zone has exported before.
 SHARES = [((kind,), n, 8) for kind in KINDS for n in range(8)] if LONG else [(KINDS, 0, 97)]

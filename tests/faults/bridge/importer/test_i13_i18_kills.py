@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from support.bridge import import_yard
+from support.long_form import LONG
 
 KILLED = -signal.SIGKILL
 
@@ -102,7 +103,7 @@ def test_a_power_cut_that_takes_what_was_not_synced_loses_doubles_and_hides_noth
     code, detail = zygote.run(zone, zone.medium(1, 2), count=True)
     assert (code, detail[0]) == (0, ["imported"])
     count, last = detail[2], 2
-    step = 1 if import_yard.LONG else max(1, count // 8)
+    step = 1 if LONG else max(1, count // 8)
     first = 1 if how == "dropped" else 1 + step // 2
     for number in range(first, count + 1, step):
         medium = zone.medium(last + 1, last + 2)
@@ -122,7 +123,7 @@ def test_killed_at_every_operation_nothing_is_lost_doubled_or_unaudited(
     assert (code, detail[0]) == (0, ["imported"])
     count, last = detail[2], 2
     assert count > 100
-    step = 1 if import_yard.LONG else max(1, count // 12)
+    step = 1 if LONG else max(1, count // 12)
     for number in range(1, count + 1, step):
         medium = zone.medium(last + 1, last + 2)
         before = import_yard.tree(medium)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support.bridge import import_yard
+from support.long_form import LONG
 
 STOPPED = 130
 DUPLICATE = 7
@@ -26,7 +26,7 @@ def test_i31_stopped_at_any_operation_nothing_is_lost_doubled_or_unaudited(
     code, detail = zygote.run(zone, zone.medium(1, 2), die_at=0, **more)
     assert code == 0, log.read_text()
     count, last = detail[2], 2
-    rounds = min(count, 200) if import_yard.LONG else 5
+    rounds = min(count, 200) if LONG else 5
     stopped = 0
     for at in sorted(random.Random(f"i31 {sent}").sample(range(1, count + 1), rounds)):
         medium = zone.medium(last + 1, last + 2)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bridge.importer.run import ImportRequest, run_import
-from support.bridge import import_yard
+from support.long_form import LONG
 
 LOOKS = ("scandir", "stat", "fstat")
 
@@ -56,7 +56,7 @@ def test_i01_a_medium_that_is_pulled_while_it_is_looked_at_is_incomplete_and_aud
     with monkeypatch.context() as patched:
         patched.setattr(os, name, whole)
         assert _states(zone, medium) == ["blocked"]
-    tries = range(1, whole.count + 1, 1 if import_yard.LONG else max(1, whole.count // 4))
+    tries = range(1, whole.count + 1, 1 if LONG else max(1, whole.count // 4))
     assert tries
     for at in tries:
         with monkeypatch.context() as patched:

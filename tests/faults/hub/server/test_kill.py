@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from support.hub import hub_kills
+from support.long_form import LONG
 
 pytestmark = pytest.mark.e2e
 
@@ -16,4 +17,4 @@ pytestmark = pytest.mark.e2e
 def test_a_hub_that_loses_a_process_keeps_its_word(make_hub: Callable[..., Any]) -> None:
     hub = hub_kills.start_directly(make_hub(toml=hub_kills.TOML))
     victims = ("supervisor", "sequencer")
-    hub_kills.kill_and_check(hub, seed=20, victims=victims, kills=150 if hub_kills.LONG else 10)
+    hub_kills.kill_and_check(hub, seed=20, victims=victims, kills=150 if LONG else 10)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from support.hub import hub_kills, hub_load, spec_objects
+from support.long_form import LONG
 
 pytestmark = pytest.mark.e2e
 
@@ -20,7 +21,7 @@ KILLS_IN_START = 3
 def test_a_hub_killed_as_a_whole_keeps_its_word(make_hub: Callable[..., Any]) -> None:
     hub = hub_kills.start_directly(make_hub(toml=hub_kills.TOML))
     victims = ("everything",)
-    hub_kills.kill_and_check(hub, seed=21, victims=victims, kills=150 if hub_kills.LONG else 8)
+    hub_kills.kill_and_check(hub, seed=21, victims=victims, kills=150 if LONG else 8)
 
 
 def test_a_hub_whose_supervisor_is_killed_while_it_starts_can_be_started(

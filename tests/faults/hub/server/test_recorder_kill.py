@@ -16,6 +16,7 @@ import pytest
 from hub.storage.datadir import DataDir
 from hub.storage.identity import read_identity
 from support.hub import hub_kills, hub_load, spec_objects
+from support.long_form import LONG
 from veen.hub_identity import HubIdentity
 from veen.recorder_checkpoint import RecorderCheckpoint
 from veen.wire.api import RecorderCheckpointRequest, RecorderCheckpointResponse
@@ -88,7 +89,7 @@ def test_a_killed_hub_leaves_whole_documents_and_loses_none_it_gave(
         hub_load.Producer(first.writer(spec_objects.key(f"client {n}"), f"record/{n}"))
         for n in range(2)
     ]
-    turns = 100 if hub_kills.LONG else 4
+    turns = 100 if LONG else 4
     for turn in range(turns):
         asking = threading.Thread(target=asker.work, args=(hub.url,), daemon=True)
         with hub_load.working(hub, producers):

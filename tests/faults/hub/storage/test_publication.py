@@ -13,6 +13,7 @@ from hub.storage import identity
 from hub.storage.index import Index
 from hub.storage.label_log import Damaged
 from support.hub import driven_hub
+from support.long_form import LONG
 from veen.system.durable import NoSpace
 
 EPOCHS_LATER = 7_200
@@ -196,7 +197,7 @@ def test_a_line_of_the_manifest_torn_at_any_byte_is_made_whole(bench: Any, crash
         bench.start()
         bench.stop()
         whole = path.read_bytes()
-        for torn in range(len(before) + 1, len(whole), 1 if driven_hub.LONG else 7):
+        for torn in range(len(before) + 1, len(whole), 1 if LONG else 7):
             path.write_bytes(whole[:torn])
             forget(bench, upto)
             assert [fault.code for fault in bench.verify().faults] == ["BINDING"]

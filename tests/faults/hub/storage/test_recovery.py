@@ -11,6 +11,7 @@ import pytest
 from hub.storage.label_log import Damaged
 from hub.storage.log import IndexMissing
 from support.hub import driven_hub
+from support.long_form import LONG
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def test_a_tail_torn_at_any_byte_is_cut_and_kept(filled: Any) -> None:
     whole = filled.open_chunk.read_bytes()
     size = len(whole) // 5
     torn = whole[-size:]
-    for cut in range(1, size, 1 if driven_hub.LONG else 23):
+    for cut in range(1, size, 1 if LONG else 23):
         filled.open_chunk.write_bytes(whole + torn[:cut])
         report = filled.verify()
         assert (report.ok, len(report.notes)) == (True, 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -11,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from support.long_form import LONG
 from support.paths import SUPPORT
 
-LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 # A killed process loses nothing that it has written, synced or not, so no disk is needed.
 MEMORY = Path("/dev/shm")
 # To die after an operation is to die before the next, but for the last one.

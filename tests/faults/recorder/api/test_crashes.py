@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
@@ -15,11 +14,12 @@ from typing import Any
 import httpx
 import pytest
 
+from support.long_form import LONG
 from support.recorder import query_world
 from veen.client.client import Client
 from veen.events import read_event
 
-BURST = 40 if os.environ.get("VEEN_TEST_LONG") else 10
+BURST = 40 if LONG else 10
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -14,12 +13,12 @@ from typing import Any
 import pytest
 
 from recorder.archive.push import OldCopy
+from support.long_form import LONG
 from support.objects import fault_proxy, object_servers
 from support.paths import SUPPORT
 from support.recorder import archive_carry
 from veen.objects.port import HeadStore, HeadUnknown, Store, StoreError, StoreHead
 
-LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 KILLS = 300 if LONG else 20
 FAULTY_PUSHES = 60 if LONG else 2
 SCRIPT = SUPPORT / "recorder" / "push_kills.py"

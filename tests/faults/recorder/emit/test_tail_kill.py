@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from support.long_form import LONG
 from support.paths import SUPPORT
 from support.recorder import recorder_world
 
@@ -167,7 +168,7 @@ def test_no_line_is_lost_or_doubled(
 ) -> None:
     chance = random.Random(7)
     writer = Writer(folder / "app.log", rule, 11)
-    kills = KILLS * (LONGER if recorder_world.LONG else 1)
+    kills = KILLS * (LONGER if LONG else 1)
     writer._write()
     zygote.start("once")
     assert zygote.wait() == 0

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from support.recorder.index_fixtures import long, make_hub, open_client
+from support.recorder.index_fixtures import make_hub, open_client
 
-__all__ = ["long", "make_hub", "open_client"]
+__all__ = ["make_hub", "open_client"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,6 @@ import pytest
 from bridge.carrier.verify import VerifyContext, VerifyReport, check_carrier
 from bridge.errors import Level
 from support.bridge import online_zone
-
-
-@pytest.fixture(scope="session")
-def long() -> bool:
-    return bool(os.environ.get("VEEN_TEST_LONG"))
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-COUNT = 100 if os.environ.get("VEEN_TEST_LONG") else 4
+from support.long_form import LONG
+
+COUNT = 100 if LONG else 4
 ZONES, TONGUES = ("UTC", "Pacific/Kiritimati", "America/St_Johns"), ("C", "tr_TR.UTF-8", "C.UTF-8")
 
 

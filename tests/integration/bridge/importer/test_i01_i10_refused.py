@@ -16,7 +16,8 @@ from bridge.carrier.directory import BagPath
 from bridge.carrier.format import Packing
 from bridge.importer.staging import check_signed, fetch
 from bridge.trust import TrustStore, pin_exporter
-from support.bridge import bridge_world, import_yard
+from support.bridge import bridge_world
+from support.long_form import LONG
 from veen.crypto import SigningKey, hpke_public_key
 from veen.digest import h
 from veen.proofs import RangeProof
@@ -70,7 +71,7 @@ def test_i01_a_medium_that_is_removed_at_any_byte_of_it_leaves_nothing_behind(
         bag = BagPath.of(bag_of(medium))
         signed = check_signed(bag, TrustStore.read(zone.settings.trust), 1 << 30)
         fetch(signed, zone.root / ".copy")
-    step = 1 if import_yard.LONG else whole.reads // 3
+    step = 1 if LONG else whole.reads // 3
     tried = range(1, whole.reads + 1, step)
     for at in tried:
         with monkeypatch.context() as patched:

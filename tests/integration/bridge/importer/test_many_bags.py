@@ -11,7 +11,7 @@ from bridge.carrier.format import Packing
 from bridge.carrier.medium import MOST_ON_MEDIUM
 from bridge.importer.importer import groups
 from bridge.importer.staging import bags_on
-from support.bridge import import_yard
+from support.long_form import LONG
 
 
 def test_a_medium_with_ten_thousand_bags_is_listed_in_the_order_of_its_bundles(
@@ -26,13 +26,13 @@ def test_a_medium_with_ten_thousand_bags_is_listed_in_the_order_of_its_bundles(
 def test_a_medium_is_taken_in_a_portion_at_a_time(
     zone: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    count = 1100 if import_yard.LONG else 7
+    count = 1100 if LONG else 7
     medium = zone.root / "many"
     medium.mkdir()
     for number in range(count):
         (bag,) = zone.medium(2 * number + 1, 2 * number + 2).iterdir()
         bag.rename(medium / bag.name)
-    if not import_yard.LONG:
+    if not LONG:
         monkeypatch.setattr("bridge.importer.run._BATCH", 3)
     assert zone.states(medium) == ["imported"] * count
     assert zone.kinds().count("import.waiting") == 0
@@ -52,7 +52,7 @@ def test_a_set_whose_bags_come_in_several_portions_goes_in(
 def test_a_medium_beyond_all_bounds_is_refused_and_audited_and_the_inbox_goes_on(
     zone: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    most = MOST_ON_MEDIUM if import_yard.LONG else 40
+    most = MOST_ON_MEDIUM if LONG else 40
     monkeypatch.setattr("bridge.carrier.medium.MOST_ON_MEDIUM", most)
     hostile = zone.root / "hostile"
     hostile.mkdir()
@@ -84,7 +84,7 @@ def test_what_stays_in_the_inbox_is_in_nobodys_way(zone: Any) -> None:
 
 def test_a_carrier_goes_in_beside_many_that_are_not_whole(zone: Any) -> None:
     zone.import_dir.create()
-    count = 1100 if import_yard.LONG else 5
+    count = 1100 if LONG else 5
     for number in range(count):
         (zone.import_dir.inbox / f"{number:05d}").mkdir()
     (bag,) = zone.medium(1, 3).iterdir()

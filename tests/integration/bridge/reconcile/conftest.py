@@ -1,7 +1,22 @@
-"""The fixtures that these tests share with those of other folders."""
+"""The command line."""
 
 from __future__ import annotations
 
-from support.bridge.reconcile_fixtures import real_history_count, spark_history_count, veen
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
 
-__all__ = ["real_history_count", "spark_history_count", "veen"]
+import pytest
+
+
+@pytest.fixture
+def veen() -> Callable[..., Any]:
+    """The command line in a process of its own."""
+
+    def run(*words: str) -> Any:
+        return subprocess.run(
+            [sys.executable, "-m", "cli.main", *words], capture_output=True, text=True, check=False
+        )
+
+    return run

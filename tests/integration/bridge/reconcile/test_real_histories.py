@@ -12,6 +12,9 @@ from bridge.reconcile.report import Class, ReconcileReport, StreamReport
 from support.bridge.reconcile_real_history import RealHistory
 from support.bridge.reconcile_real_sides import Side, hub_toml
 from support.hub.hub_process import hub_in
+from support.long_form import LONG
+
+HISTORIES = 100 if LONG else 12
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +53,10 @@ def played(history: RealHistory) -> None:
 
 
 def test_reports_of_real_histories_equal_what_was_done(
-    sides: tuple[Side, Side], tmp_path: Path, real_history_count: int
+    sides: tuple[Side, Side], tmp_path: Path
 ) -> None:
     seen: set[str] = set()
-    for number in range(real_history_count):
+    for number in range(HISTORIES):
         history = RealHistory(number, *sides, tmp_path / f"history-{number}")
         played(history)
         report = history.report()

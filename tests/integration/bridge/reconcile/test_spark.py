@@ -15,8 +15,11 @@ from bridge.reconcile.render import ReportPlaces, keep
 from bridge.reconcile.report import SignedReconcileReport
 from spark_jobs.reconcile import reconcile_on
 from support.bridge.reconcile_histories import a_history, named
+from support.long_form import LONG
 from support.paths import ROOT
 from veen.keystore.directory import ClientDir
+
+HISTORIES = 60 if LONG else 2
 
 JOB = ROOT / "spark_jobs" / "reconcile.py"
 BIN = Path(sys.executable).parent
@@ -45,10 +48,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.stop()
 
 
-def test_spark_and_one_process_agree_byte_for_byte(
-    spark: SparkSession, tmp_path: Path, spark_history_count: int
-) -> None:
-    for seed in range(spark_history_count):
+def test_spark_and_one_process_agree_byte_for_byte(spark: SparkSession, tmp_path: Path) -> None:
+    for seed in range(HISTORIES):
         facts, _ = a_history(7 * seed + 3)
         path = tmp_path / f"facts-{seed}.jsonl"
         path.write_bytes(b"\n".join(fact_lines(facts)))

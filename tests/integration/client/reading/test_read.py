@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from support.client import lying_hub, reading_support
+from support.long_form import LONG
 from veen.client.reader import open_pair, read
 from veen.client.transport import HubRefused
 from veen.errors import Undecryptable
@@ -44,7 +45,7 @@ def test_any_ranges_in_any_order_equal_the_log(
     chance = random.Random(seed)
     log, session = hub.log(NAME), make_session(hub.url)
     writers = [reading_support.Writer(b"alice"), reading_support.Writer(b"bob")]
-    for _ in range(60 if reading_support.LONG else 12):
+    for _ in range(60 if LONG else 12):
         reading_support.fill(hub, log, chance.randrange(12), *writers)
         size = log.peaks.size
         first = chance.randrange(0, size + 4)

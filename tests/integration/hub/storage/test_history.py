@@ -12,6 +12,7 @@ import pytest
 
 from hub.storage.retention import Rule, plan_retention, prune
 from support.hub import driven_hub
+from support.long_form import LONG
 from veen.captoken import Rate
 
 
@@ -49,7 +50,7 @@ def prune_all(bench: Any) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_random_history(tmp_path: Path, seed: int) -> None:
-    for turn in range(25 if driven_hub.LONG else 1):
+    for turn in range(25 if LONG else 1):
         chance = random.Random(f"{seed} {turn}")
         bench = driven_hub.Bench(tmp_path / str(turn))
         live(bench, chance)

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from recorder.anchor.anchors import AnchorUnavailable, kind_of
 from recorder.anchor.ledger import AnchorLedger, LedgerRef, check, mark_of, read_line
+from support.long_form import LONG
 from veen.digest import ht, u64be
 from veen.errors import Malformed, Untrusted
 
 Noise = Callable[[int], bytes]
-LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 ROOTS = [bytes([n]) * 32 for n in range(1, 9)]
 
 

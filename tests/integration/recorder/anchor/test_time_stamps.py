@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import time
 from collections.abc import Callable
@@ -15,10 +14,10 @@ from cryptography import x509
 
 from recorder.anchor.anchors import AnchorUnavailable, kind_of
 from recorder.anchor.rfc3161 import BadTsa, TimeStampRef, TimeStamps, TsaLine, trust_of
+from support.long_form import LONG
 from veen.digest import h
 from veen.errors import Malformed, Untrusted
 
-LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 ROOT, NONCE, EPOCH, TS = b"r" * 32, b"n" * 32, 7, 1_794_000_000
 POLICY = "1.2.3.4.1"
 SHA256 = bytes.fromhex("608648016503040201")

@@ -12,7 +12,7 @@ from typing import Any
 
 from recorder.checkpoints.store import HubIdentityFile
 from recorder.emit.emitter import Emitter
-from recorder.service.database import VERSION, Database, Results
+from recorder.service.database import Database, Results
 from recorder.service.recording import AccessAttempt, Audits, Bookkeeping, Recording
 from support.recorder import query_world
 from veen.events import RECORD_SCHEMA, read_event
@@ -106,8 +106,14 @@ def test_h17_an_existing_file_gets_an_incarnation_and_keeps_its_entries(tmp_path
     assert batch is not None
     assert batch == again
     assert (len(batch.incarnation), len(batch.entries)) == (32, 1)
+    Database(tmp_path / "new")
+    assert version_of(path) == version_of(tmp_path / "new")
+
+
+def version_of(path: Path) -> int:
     with closing(sqlite3.connect(path)) as db:
-        assert db.execute("PRAGMA user_version").fetchone() == (VERSION,)
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        return int(version)
 
 
 def an_attempt(number: int) -> AccessAttempt:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,12 +11,12 @@ from hub.storage.datadir import DataDir
 from recorder.archive.push import push
 from recorder.archive.source import PushSource
 from support.hub import hub_load, spec_objects
+from support.long_form import LONG
 from support.recorder import archive_carry
 from veen.limits import Limits
 from veen.log.chunk import read_entries
 from veen.objects.port import Store
 
-LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 PUSHES = 40 if LONG else 4
 
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from support.long_form import LONG
 from support.objects import object_servers
 from support.overlay import overlay_histories
 from support.recorder import fold_world
 from veen.crypto import SigningKey
 
-LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 _NUMBER = itertools.count(1)
 # As it is before a session in this process puts its own words there.
 ENVIRONMENT = dict(os.environ)

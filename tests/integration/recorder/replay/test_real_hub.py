@@ -17,6 +17,7 @@ from recorder.replay.output import form_named
 from recorder.replay.plan import ReplayRequest, by_place, by_time
 from support.client import man_in_the_middle
 from support.hub import spec_objects
+from support.long_form import LONG
 from support.recorder import replay_hub
 from veen.errors import VeenError
 
@@ -168,7 +169,7 @@ def test_no_place_can_be_changed_on_the_way(
 def test_no_flipped_bit_of_a_page_passes(recorded: Any, man: Any, quick_path: Path) -> None:
     """Of the messages and receipts, that is: other flips may leave the meaning as it is."""
     chance = random.Random(7)
-    for _ in range(400 if replay_hub.LONG else 40):
+    for _ in range(400 if LONG else 40):
         k, field, at = chance.randrange(COUNT), chance.choice((2, 3)), chance.random()
         bit = 1 << chance.randrange(8)
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from support.hub.hub_process import wait_until
+from support.long_form import LONG
 from support.paths import ROOT, SUPPORT
-from support.recorder import replay_hub
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_a_replay_killed_again_and_again_loses_and_doubles_nothing(
     assert start(undisturbed).wait(100) == 0
     size, chance = undisturbed.stat().st_size, random.Random(form)
     (reader / "state.json").unlink()
-    for due in sorted(chance.randrange(size) for _ in range(20 if replay_hub.LONG else 3)):
+    for due in sorted(chance.randrange(size) for _ in range(20 if LONG else 3)):
         process = start(out)
         wait_until(
             lambda p=process, d=due: (

@@ -13,6 +13,7 @@ import pytest
 
 from recorder.replay.output import form_named
 from recorder.replay.plan import by_place
+from support.long_form import LONG
 from support.recorder import replay_hub
 from veen.digest import h
 from veen.errors import VeenError
@@ -76,7 +77,7 @@ def chunk_with(data: Path, hub_id: bytes, stream: str, seq: int) -> tuple[Path, 
 def test_a_changed_file_is_never_replayed_as_if_it_were_whole(
     recorded: Any, quick_path: Path, edit: Edit
 ) -> None:
-    places = [(2, 6), (1, 5), (7, 11), (12, 3)] if replay_hub.LONG else [(2, 6)]
+    places = [(2, 6), (1, 5), (7, 11), (12, 3)] if LONG else [(2, 6)]
     for number, (in_a, in_b) in enumerate(places):
         hub = replay_hub.a_copy(recorded.pristine, quick_path / f"hub-{number}")
         were: dict[str, tuple[Path, bytes]] = {}

@@ -13,11 +13,14 @@ from bridge.reconcile.reconcile import reconcile
 from bridge.reconcile.report import Class
 from support.bridge.reconcile_brute_force import as_set, forked_at, last_words, ledgers, stream
 from support.bridge.reconcile_histories import History, a_history
+from support.long_form import LONG
+
+HISTORIES = 10_000 if LONG else 1_000
 
 
-def test_reports_equal_brute_force(history_count: int) -> None:
+def test_reports_equal_brute_force() -> None:
     seen: set[str] = set()
-    for seed in range(history_count):
+    for seed in range(HISTORIES):
         facts, history = a_history(seed)
         document = reconcile(facts).document()
         check(facts, history, document, seed)

@@ -15,6 +15,7 @@ from recorder.query.descriptor import Descriptor, normalise
 from recorder.query.digest import Searched, rows_hash
 from recorder.query.evidence import WitnessCheck
 from recorder.query.execute import run
+from support.long_form import LONG
 from support.recorder import index_logs, query_histories, query_oracle
 from veen.errors import Untrusted
 
@@ -137,9 +138,9 @@ def test_walks_each_key_in_the_order_of_rows_without_sorting(
     assert "=? AND rowid>? AND rowid<?" in steps[0]
 
 
-def test_agrees_with_the_oracle_on_every_byte(world: Any, long: bool) -> None:
+def test_agrees_with_the_oracle_on_every_byte(world: Any) -> None:
     stored = 0
-    for query in query_histories.queries(11, QUERIES * (10 if long else 1)):
+    for query in query_histories.queries(11, QUERIES * (10 if LONG else 1)):
         due = query_oracle.answer(query, world.made)
         outcome = asked(world, query | {"evidence": {"mode": "none"}}).outcome
         assert rows_hash(outcome.rows).rows_hash == query_oracle.digest(due), query
@@ -148,9 +149,9 @@ def test_agrees_with_the_oracle_on_every_byte(world: Any, long: bool) -> None:
     assert stored > 2_000
 
 
-def test_samples_and_searches_what_a_run_in_memory_does(world: Any, long: bool) -> None:
+def test_samples_and_searches_what_a_run_in_memory_does(world: Any) -> None:
     sampled = 0
-    for query in query_histories.queries(12, QUERIES if long else 60):
+    for query in query_histories.queries(12, QUERIES if LONG else 60):
         descriptor = a_descriptor(query)
         due = run(descriptor, _searchable(world, descriptor), world.checkpoint.log_root)
         question = asked(world, query)

@@ -10,6 +10,7 @@ import pytest
 
 from hub.storage.datadir import Locked
 from support.hub import driven_hub
+from support.long_form import LONG
 
 # What a flip in one of these breaks may show in the other.
 IDENTITY = {"hub-identity.cbor", "hub-identity.sig"}
@@ -29,7 +30,7 @@ def flips(copy: Path) -> list[tuple[Path, int, int]]:
     # SQLite makes and removes its -wal and -shm files as it pleases.
     stay = (path for path in copy.rglob("*") if not path.name.endswith(("-wal", "-shm")))
     files = sorted(path for path in stay if path.is_file() and path.stat().st_size)
-    chosen = [chance.choice(files) for _ in range(1_000 if driven_hub.LONG else 150)]
+    chosen = [chance.choice(files) for _ in range(1_000 if LONG else 150)]
     return [(path, chance.randrange(path.stat().st_size), chance.randrange(8)) for path in chosen]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from support.hub import driven_hub
+from support.long_form import LONG
 from veen.audit.report import AuditFault
 from veen.crypto import SigningKey
 from veen.recorder_checkpoint import EMPTY_ROOT, RecorderCheckpoint, log_root
@@ -72,7 +73,7 @@ def test_finds_nothing_wrong_with_what_the_hub_wrote(root: Path) -> None:
 def test_finds_every_flipped_byte(root: Path) -> None:
     path = files(root)[1]
     whole = path.read_bytes()
-    for at in range(0, len(whole), 1 if driven_hub.LONG else 97):
+    for at in range(0, len(whole), 1 if LONG else 97):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
         assert faults(root) == [("RECORDER", path.name)], at
 
