@@ -6,7 +6,6 @@ and read by policy. A writer builds messages by hand, valid or not.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import random
 import signal
@@ -42,8 +41,9 @@ from veen.limits import Limits
 from veen.msg import Msg
 from veen.payload import PayloadHdr, SealPlace, seal_payload
 from veen.receipt import Receipt
+from veen.system.child_process import end_with_parent
 from veen.system.environment import Runtime
-from veen.system.signals import signals_blocked, signals_unwind, unblock_signals
+from veen.system.signals import signals_blocked, signals_unwind
 from veen.wire.api import ErrorEnvelope
 from zone.services import free_port
 
@@ -53,7 +53,6 @@ PEOPLE: Final = {
     "recorder": ("query", '["record/*"]', '["record/query/*"]'),
 }
 """Clients that the hub knows by their keys: the role of each, what it reads and what it writes."""
-_PR_SET_PDEATHSIG: Final = 1
 _START_SEC: Final = 60.0
 _STOP_SEC: Final = 60.0
 _PAUSE_SEC: Final = 0.02
@@ -147,7 +146,7 @@ class ProcessUnderTest:
         with self.log.open("ab") as log, signals_blocked():
             self._process = subprocess.Popen(  # noqa: S603
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._environment,
-                start_new_session=True, preexec_fn=_end_with_parent,  # noqa: PLW1509 - one thread
+                start_new_session=True, preexec_fn=end_with_parent,  # noqa: PLW1509 - one thread
             )  # fmt: skip
         self._wait_until_ready(self._process)
 
@@ -203,12 +202,6 @@ def _has_ended(process: subprocess.Popen[bytes]) -> bool:
     """Without burying it: as long as it is not waited for, its number is nobody else's."""
     waiting = os.WEXITED | os.WNOHANG | os.WNOWAIT
     return os.waitid(os.P_PID, process.pid, waiting) is not None
-
-
-def _end_with_parent() -> None:
-    """Even where the self-test itself is killed, what it has started does not stay."""
-    unblock_signals()
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class HubUnderTest(ProcessUnderTest):

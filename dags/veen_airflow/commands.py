@@ -8,7 +8,6 @@ that ends.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import logging
 import os
@@ -23,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from veen.system.child_process import end_with_parent
 from veen_airflow.artefacts import DagRefusal
 from zone.config import StorageSettings, ZoneConfig
 
@@ -34,8 +34,6 @@ OK, USAGE, NETWORK, INTEGRITY = 0, 1, 2, 3
 _HELD: Final = ("LOCKED", "BUSY")
 _LOOK_SEC: Final = 1.0
 _STOP_SEC: Final = 20.0
-_PR_SET_PDEATHSIG: Final = 1
-_LIBC: Final = ctypes.CDLL(None)
 _LOG = logging.getLogger(__name__)
 
 
@@ -112,7 +110,7 @@ class Command:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            preexec_fn=end_with_parent,  # noqa: PLW1509 - one call into libc, loaded before
+            preexec_fn=end_with_parent,  # noqa: PLW1509 - two calls into libc, loaded before
         )
         try:
             output, last = _read_output(process)
@@ -164,11 +162,6 @@ def _document(output: bytes) -> Mapping[str, Any]:
     except ValueError:
         return {}
     return document if isinstance(document, dict) else {}
-
-
-def end_with_parent() -> None:
-    """Have the kernel signal this child when its parent ends; called before exec."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:

@@ -22,6 +22,7 @@ from airflow.sdk.bases.operatorlink import BaseOperatorLink
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from veen.errors import VeenError
+from veen.system.child_process import end_with_parent
 from veen_airflow.alerts import Alarm, end_alarms, store_alarm
 from veen_airflow.artefacts import (
     DagArtefact,
@@ -37,7 +38,6 @@ from veen_airflow.commands import (
     Command,
     CommandAnswer,
     CommandFailed,
-    end_with_parent,
     environment,
 )
 from veen_airflow.zone import zone

@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _LIBC: Final = ctypes.CDLL(None)
+_EVERY_SIGNAL: Final = frozenset(signal.valid_signals())
 _PAUSE_SEC: Final = 0.05
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -173,8 +174,11 @@ def wait_for(processes: Iterable[Born], timeout_sec: float) -> bool:
 
 
 def end_with_parent() -> None:
-    """Make the calling child end with its parent."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())
+    """Make the calling child end with its parent; for the time between fork and exec.
+
+    Signals that the parent has blocked are unblocked, since the child inherits its mask.
+    """
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _EVERY_SIGNAL)
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 

@@ -1,4 +1,4 @@
-"""The gunicorn worker of all services: threads, with deadlines for every request.
+"""The HTTP server of all services: gunicorn with threads, and deadlines for every request.
 
 Without deadlines a client that sends byte by byte would hold a thread for ever. A request has two:
 one from its start to the end of its response, and a short one for the time that the server waits
@@ -14,10 +14,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from selectors import EVENT_READ
 from threading import Lock
 from typing import Any, ClassVar, Final, Protocol
 
+from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
 from gunicorn.workers.gthread import ThreadWorker
 
@@ -181,3 +183,76 @@ def _watch(conn: Any, reading: RequestReading) -> None:
 
 def _receive(reading: RequestReading, unreader: Any, size_hint: int | None = None) -> bytes:
     return reading.receive(lambda: type(unreader).chunk(unreader, size_hint))
+
+
+class ServerSettings(Protocol):
+    """The settings that every service has for its HTTP server."""
+
+    @property
+    def listen(self) -> str: ...
+    @property
+    def workers(self) -> int: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def request_timeout_sec(self) -> int: ...
+    @property
+    def body_timeout_sec(self) -> int: ...
+    @property
+    def tls_cert(self) -> str | Path | None: ...
+    @property
+    def tls_key(self) -> str | Path | None: ...
+    @property
+    def tls_client_ca(self) -> str | Path | None: ...
+
+
+class ServiceApplication(BaseApplication):  # type: ignore[misc]
+    """A gunicorn application; ``create_app`` makes the WSGI application in each worker.
+
+    ``when_ready`` is called when connections are accepted, before the workers start.
+    """
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        create_app: Callable[[], object],
+        when_ready: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._settings = settings
+        self._create_app = create_app
+        self._when_ready = when_ready
+        super().__init__()
+
+    def load_config(self) -> None:
+        for key, value in server_options(self._settings).items():
+            self.cfg.set(key, value)
+        self.cfg.set("when_ready", lambda _server: self._when_ready())
+
+    def load(self) -> object:
+        return self._create_app()
+
+
+def server_options(settings: ServerSettings) -> dict[str, Any]:
+    """The options of gunicorn. The worker class has the deadlines, since gunicorn creates it."""
+    DeadlineWorker.request_timeout_sec = settings.request_timeout_sec
+    DeadlineWorker.body_timeout_sec = settings.body_timeout_sec
+    options: dict[str, Any] = {
+        "bind": settings.listen,
+        "workers": settings.workers,
+        "threads": settings.threads,
+        "worker_class": DeadlineWorker,
+        "worker_connections": 1_000,
+        "backlog": 512,
+        "keepalive": 30,
+        "timeout": 2 * settings.request_timeout_sec,
+        "graceful_timeout": settings.request_timeout_sec,
+        "loglevel": "warning",
+        "logger_class": ServiceLogger,
+        "control_socket_disable": True,
+    }
+    if settings.tls_cert is not None:
+        options |= {"certfile": str(settings.tls_cert), "keyfile": str(settings.tls_key)}
+        options["ciphers"] = AEAD_CIPHERS
+    if settings.tls_client_ca is not None:
+        options |= {"ca_certs": str(settings.tls_client_ca), "cert_reqs": 2}
+    return options

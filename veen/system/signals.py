@@ -58,11 +58,7 @@ def signals_blocked() -> Iterator[None]:
     try:
         yield
     finally:
-        unblock_signals()
-
-
-def unblock_signals() -> None:
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
 
 
 def _unwind(number: int, _frame: FrameType | None) -> None:

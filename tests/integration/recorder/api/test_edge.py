@@ -12,7 +12,6 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from recorder.anchor.anchors import AnchorFailures, AnchorUnavailable
-from recorder.api.__main__ import options_of
 from recorder.api.app import create_app
 from recorder.checkpoints.store import CheckpointDirectory, RecorderCheckpointName
 from recorder.index.rebuild import create
@@ -25,6 +24,7 @@ from recorder.service.requests import Waits
 from recorder.settings import load
 from support.recorder import query_world
 from veen.system.durable import NoSpace
+from veen.system.http_server import server_options
 
 RESULT_ID = "r-" + "1" * 32
 EVENT = RecordRef("record/query/requests", 1, "00" * 32, "rcpt-" + "00" * 32)
@@ -201,7 +201,7 @@ def test_tls_and_client_certificates_come_from_the_settings(tmp_path: Path) -> N
     text = query_world.recorder_toml("http://127.0.0.1:1", "00" * 32, 1)
     more = 'tls_cert = "a.pem"\ntls_key = "a.key"\ntls_client_ca = "ca.pem"\nengine'
     (tmp_path / "tls.toml").write_text(text.replace("engine", more, 1))
-    options = options_of(load(tmp_path / "tls.toml").query)
+    options = server_options(load(tmp_path / "tls.toml").query)
     assert options["certfile"] == str(tmp_path / "a.pem")
     assert options["keyfile"] == str(tmp_path / "a.key")
     assert (options["ca_certs"], options["cert_reqs"]) == (str(tmp_path / "ca.pem"), 2)
