@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from shutil import which
 from typing import Annotated, Final
 
 import typer
@@ -61,6 +59,8 @@ from veen.objects.port import (
 )
 from veen.objects.store import look_at, open_retention, open_store, open_to_read, store_ref
 from veen.overlay.fold import BLOCK
+from veen.system import spark_submit
+from veen.system.spark_submit import SparkSubmit
 
 _OF_TARGET: Final = "VEEN_TO_"
 EscrowOption = Annotated[
@@ -242,10 +242,9 @@ ConfOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A file of ``spark_jobs``, the master to run it on, and what it is told.
+    """A file of ``spark_jobs``, the master to run it on, and its arguments.
 
-    ``out`` is the option that names the file it writes, ``conf`` are settings of Spark. Others see
-    them in the list of processes: a secret goes by the environment, as ``_SPARK_AUTH_SECRET``.
+    ``out`` is the option that names the file it writes, ``conf`` are settings of Spark.
     """
 
     job: str
@@ -259,11 +258,18 @@ def submit(
     submission: Submission, passphrase: bytes | None, *, accept: tuple[int, ...] = (OK,)
 ) -> bytes:
     """Run the job, and return the file it wrote; its exit code must be accepted."""
+    if spark_submit.program() is None:
+        require(f"the job {submission.job}", "spark")
+    spark = SparkSubmit(
+        submission.master, dict(setting.split("=", 1) for setting in submission.conf)
+    )
+    secret = {} if passphrase is None else {VARIABLE: os.fsdecode(passphrase)}
     with tempfile.TemporaryDirectory(prefix="veen-spark-") as folder:
         out = Path(folder) / "result"
-        done = subprocess.run(  # noqa: S603 - our own program with our own words
-            [*_command(submission), submission.out, str(out)],
-            env=_environment(submission, passphrase),
+        arguments = (*submission.arguments, submission.out, str(out))
+        done = subprocess.run(  # noqa: S603 - our own program with our own arguments
+            spark.command(_job_file(submission.job), arguments),
+            env=spark.environment(os.environ) | secret,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
@@ -274,28 +280,9 @@ def submit(
         return out.read_bytes()
 
 
-def _command(submission: Submission) -> Iterator[str]:
-    program = Path(sys.executable).with_name("spark-submit")
-    if not program.exists() and which("spark-submit") is None:
-        require(f"the job {submission.job}", "spark")
-    yield str(program) if program.exists() else "spark-submit"
-    yield from ("--master", submission.master)
-    for setting in ("spark.ui.enabled=false", "spark.log.level=ERROR", *submission.conf):
-        yield from ("--conf", setting)
+def _job_file(job: str) -> Path:
     (folder,) = spark_jobs.__path__
-    yield str(Path(folder) / f"{submission.job}.py")
-    yield from submission.arguments
-
-
-def _environment(submission: Submission, passphrase: bytes | None) -> dict[bytes, bytes]:
-    """The environment of a job; by default Spark uses this Python and the loopback interface."""
-    environb = dict(os.environb)
-    environb.setdefault(b"PYSPARK_PYTHON", os.fsencode(sys.executable))
-    if submission.master.startswith("local"):
-        environb.setdefault(b"SPARK_LOCAL_IP", b"127.0.0.1")
-    if passphrase is not None:
-        environb[VARIABLE.encode()] = passphrase
-    return environb
+    return Path(folder) / f"{job}.py"
 
 
 def _raise_job_error(job: str, code: int, output: list[str]) -> None:

@@ -7,7 +7,7 @@ DAGs of a zone.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -23,7 +23,14 @@ from recorder.stream_map import (
 )
 from veen.events import MAX_NAME_BYTES
 from veen.objects.port import BadStoreSettings, StoreSettings, settings_of
-from veen.system.config import BadSettings, Table, is_zone, read_settings_file, recorder_part
+from veen.system.config import (
+    BadSettings,
+    Table,
+    is_zone,
+    read_settings_file,
+    recorder_part,
+    spark_conf,
+)
 from veen.system.log_file import DEFAULT_BACKUPS, DEFAULT_MAX_BYTES
 
 _KINDS: Final = ("file", "rfc3161", "none")
@@ -123,7 +130,8 @@ class QueryPrincipal:
 class QuerySettings:
     """``engine`` "inline" never starts Spark; "auto" does beyond ``row_budget``.
 
-    A query that Spark has not answered within ``spark_timeout_sec`` fails. ``request_timeout_sec``
+    ``spark_conf`` are settings of Spark for the jobs that the service submits itself. A query that
+    Spark has not answered within ``spark_timeout_sec`` fails. ``request_timeout_sec``
     is longer than a submission waits for its receipt and its result. ``body_timeout_sec`` limits
     how long a request may take to send its body. ``keep_results_days`` None keeps rows for ever.
     """
@@ -142,6 +150,7 @@ class QuerySettings:
     keep_results_days: int | None
     engine: str
     spark_master: str
+    spark_conf: Mapping[str, str]
     spark_timeout_sec: int
     airflow_url: str | None
     tls_cert: Path | None
@@ -171,6 +180,7 @@ def query_settings(table: Table) -> QuerySettings:
         keep_results_days=table.number("keep_results_days", 0, least=0, most=36_500) or None,
         engine=table.choice("engine", ("auto", "inline"), "auto"),
         spark_master=table.text("spark_master", "local[2]"),
+        spark_conf=spark_conf(table.table("spark_conf")),
         spark_timeout_sec=table.number("spark_timeout_sec", 3_600, least=1, most=2_592_000),
         airflow_url=table.url("airflow_url", None),
         tls_cert=table.path("tls_cert", None),

@@ -9,7 +9,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 from recorder.acting import (
@@ -28,6 +27,7 @@ from veen.system.config import (
     is_zone,
     read_settings_file,
     refuse_unknown,
+    spark_conf,
 )
 
 HERE: Final = "here"
@@ -241,18 +241,11 @@ def _storage(table: Table) -> StorageSettings:
 
 
 def _spark(table: Table) -> SparkSettings:
-    master, conf = str(table.text("master", "local[2]")), table.table("conf")
+    settings = SparkSettings(
+        master=str(table.text("master", "local[2]")), conf=spark_conf(table.table("conf"))
+    )
     table.done()
-    return SparkSettings(master=master, conf=MappingProxyType(_texts(conf)))
-
-
-def _texts(table: Table) -> dict[str, str]:
-    texts = {}
-    for key in table.names():
-        if not key.startswith("spark."):
-            table.refuse(key, table.text(key), "a key of Spark's begins with spark.")
-        texts[key] = str(table.text(key))
-    return texts
+    return settings
 
 
 def _airflow(table: Table) -> AirflowSettings:

@@ -23,6 +23,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from veen.errors import VeenError
 from veen.system.child_process import end_with_parent
+from veen.system.spark_submit import DEFAULT_CONF, SparkSubmit
 from veen_airflow.alerts import Alarm, end_alarms, store_alarm
 from veen_airflow.artefacts import (
     DagArtefact,
@@ -232,7 +233,7 @@ class SparkOperator(SparkSubmitOperator):
             application=str(job_file(job)),
             name=f"{config.name}-{job}",
             conn_id="spark_default",
-            conf={"spark.ui.enabled": "false", "spark.log.level": "ERROR", **config.spark.conf},
+            conf={**DEFAULT_CONF, **config.spark.conf},
             env_vars=spark_environment(config.spark.master),
             **kwargs,
         )
@@ -287,10 +288,5 @@ def job_file(job: str) -> Path:
 def spark_environment(master: str) -> dict[str, str]:
     """Environment variables with the path of spark-submit and its Python."""
     folder = str(Path(sys.executable).parent)
-    variables = {
-        "PATH": f"{folder}{os.pathsep}{os.environ.get('PATH', '')}",
-        "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
-    }
-    if master.startswith("local"):
-        variables["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
-    return variables
+    path = f"{folder}{os.pathsep}{os.environ.get('PATH', '')}"
+    return {"PATH": path, **SparkSubmit(master, {}).variables(os.environ)}

@@ -52,6 +52,7 @@ from veen.errors import VeenError
 from veen.system.child_process import EXIT_REFUSED
 from veen.system.environment import Runtime
 from veen.system.process_pool import WorkerPool, pool
+from veen.system.spark_submit import SparkSubmit
 
 _WAIT_SEC: Final = 0.5
 _AUDIT_SEC: Final = 0.25
@@ -202,7 +203,7 @@ def _scheduler(launch: ServiceLaunch, settings: RecorderSettings) -> Scheduler |
         return None
     terms = JobTerms(
         launch.spark_job,
-        settings.query.spark_master,
+        SparkSubmit(settings.query.spark_master, settings.query.spark_conf),
         store_arguments(settings.objects),
         settings.hub.hub_id,
         settings.hub.opener.client,

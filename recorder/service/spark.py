@@ -17,7 +17,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -38,6 +37,7 @@ from veen.objects.port import FileSettings, NotAllowed, StoreRefused, StoreSetti
 from veen.recorder_checkpoint import RecorderCheckpoint
 from veen.system import durable
 from veen.system.log_file import last_lines
+from veen.system.spark_submit import SparkSubmit
 
 _REMEDY = "run veen archive push, then submit the query again"
 _POLL_SEC: Final = 0.25
@@ -149,10 +149,10 @@ class Scheduler(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class JobTerms:
-    """The parameters of all jobs: the job's file, the master, the archive and the reader."""
+    """The parameters of all jobs: the job's file, Spark, the archive and the reader."""
 
     job: Path
-    master: str
+    spark: SparkSubmit
     store: Sequence[str]
     hub_id: bytes
     client: Path
@@ -185,8 +185,8 @@ class LocalSubmitter:
         shutil.rmtree(out, ignore_errors=True)
         with work.log.open("ab") as log:
             process = subprocess.Popen(  # noqa: S603 - our own program with our own arguments
-                list(_command(self._terms, work, out)),
-                env=_environment(self._terms.master),
+                self._terms.spark.command(self._terms.job, _arguments(self._terms, work, out)),
+                env=self._terms.spark.environment(os.environ),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
             try:
@@ -205,27 +205,13 @@ class LocalSubmitter:
             self._sleep(_POLL_SEC)
 
 
-def _command(terms: JobTerms, work: SparkWork, out: Path) -> Iterator[str]:
-    program = Path(sys.executable).with_name("spark-submit")
-    yield str(program) if program.exists() else "spark-submit"
-    yield from ("--master", terms.master)
-    for setting in ("spark.ui.enabled=false", "spark.log.level=ERROR"):
-        yield from ("--conf", setting)
-    yield str(terms.job)
+def _arguments(terms: JobTerms, work: SparkWork, out: Path) -> Iterator[str]:
     yield from ("--descriptor", str(work.descriptor), "--result-id", work.result_id)
     yield from ("--checkpoint", str(work.checkpoint), *terms.store)
     yield from ("--hub-id", terms.hub_id.hex(), "--client", str(terms.client))
     if terms.passphrase_file is not None:
         yield from ("--passphrase-file", str(terms.passphrase_file))
     yield from ("--out", str(out))
-
-
-def _environment(master: str) -> dict[str, str]:
-    environ = dict(os.environ)
-    environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if master.startswith("local"):
-        environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    return environ
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -7,8 +7,9 @@ A ``Table`` is read key by key; an unknown key is refused. ``hub_part``, ``recor
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, Never, TypeVar
 
 from veen.errors import VeenError
@@ -213,10 +214,20 @@ def recorder_part(document: dict[str, Any]) -> dict[str, Any]:
     query = _table(part, "query", "recorder")
     if "master" in document.get("spark", {}):
         query.setdefault("spark_master", document["spark"]["master"])
+    if "conf" in document.get("spark", {}):
+        query.setdefault("spark_conf", document["spark"]["conf"])
     if "airflow" in document:
         query.setdefault("airflow_url", airflow_url(document))
     hub = _hub_of(document, _table(part, "hub", "recorder"))
     return part | {"zone": document.get("zone"), "hub": hub, "query": query}
+
+
+def spark_conf(table: Table) -> Mapping[str, str]:
+    """Settings of Spark, which are passed to jobs unchanged."""
+    for key in table.names():
+        if not key.startswith("spark."):
+            table.refuse(key, table.text(key), "a key of Spark's begins with spark.")
+    return MappingProxyType({key: str(table.text(key)) for key in table.names()})
 
 
 def bridge_part(document: dict[str, Any]) -> dict[str, Any]:

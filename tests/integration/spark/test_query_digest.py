@@ -27,6 +27,7 @@ from support.long_form import LONG
 from support.recorder import query_histories as histories
 from support.spark import query_archive as archives
 from veen.objects.port import FileSettings
+from veen.system.spark_submit import SparkSubmit
 
 SIZE, QUERIES = (2_400, 3_000) if LONG else (320, 320)
 ENOUGH = EngineLimits(row_budget=10**9, max_rows=10**9)
@@ -205,7 +206,8 @@ class Submitted:
     def __init__(self, world: Any, archived: Any, folder: Path, master: str = "local[2]") -> None:
         self.world = world
         terms = JobTerms(
-            Path(query_digest.__file__), master, store_arguments(archived.settings),
+            Path(query_digest.__file__), SparkSubmit(master, {}),
+            store_arguments(archived.settings),
             archived.hub_id, world.client, world.client.with_suffix(".passphrase"),
         )  # fmt: skip
         self.work = folder / "work"

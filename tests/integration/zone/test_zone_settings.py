@@ -143,6 +143,7 @@ def test_the_example_loads_by_every_loader_at_the_defaults_it_names() -> None:
         zone.spark.master,
         zone.airflow.url,
     )
+    assert recorder.query.spark_conf == zone.spark.conf
     assert recorder.hub.client == DOCS / "identities" / "service"
 
 
