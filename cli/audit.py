@@ -35,7 +35,8 @@ from veen.crypto import SigningKey
 from veen.errors import Refused, Untrusted
 from veen.hub_identity import HubIdentity
 from veen.keystore.directory import ClientDir
-from veen.objects.store import StoreRef, store_ref
+from veen.objects.port import StoreLocation
+from veen.objects.store import StoreRef
 from veen.system import durable
 
 app = typer.Typer(help="Audit a whole log, and sign what was found.", no_args_is_help=True)
@@ -60,12 +61,12 @@ class LogOptions:
     endpoint: Annotated[
         str | None, typer.Option("--endpoint", metavar="URL", help="Of a store like S3.")
     ] = None
-    region: Annotated[
-        str | None, typer.Option("--region", metavar="NAME", help="Of the bucket.")
-    ] = None
+    region: Annotated[str, typer.Option("--region", metavar="NAME", help="Of the bucket.")] = (
+        "us-east-1"
+    )
     addressing: Annotated[
-        str | None, typer.Option("--addressing", metavar="HOW", help="auto, path or virtual.")
-    ] = None
+        str, typer.Option("--addressing", metavar="HOW", help="auto, path or virtual.")
+    ] = "auto"
     data_dir: Annotated[
         Path | None, typer.Option("--data-dir", metavar="DIR", help="The directory of a hub.")
     ] = None
@@ -86,20 +87,17 @@ class LogOptions:
                 where = ["--data-dir", str(datadir.root)]
                 yield where, in_directory(datadir.root, reached), terms
             return
-        services = store_ref(self.store or "", self._given())
+        location = StoreLocation(
+            url=self.store or "",
+            endpoint=self.endpoint,
+            region=self.region,
+            addressing=self.addressing,
+        )
+        services = StoreRef(location.settings())
         hub_id = self._hub(services)
         terms = AuditTerms(limits=settings.limits, streams=settings.streams)
-        given = [part for key, value in self._given().items() for part in (f"--{key}", value)]
-        where = ["--store", self.store or "", "--hub-id", hub_id.hex(), *given]
+        where = [*location.arguments(), "--hub-id", hub_id.hex()]
         yield where, in_archive(services, hub_id), terms
-
-    def _given(self) -> dict[str, str]:
-        result = {
-            "endpoint": self.endpoint,
-            "region": self.region,
-            "addressing": self.addressing,
-        }
-        return {key: value for key, value in result.items() if value}
 
     def _hub(self, services: StoreRef) -> bytes:
         """The given hub, or the only one in the store."""

@@ -52,12 +52,11 @@ from veen.objects.port import (
     Retention,
     Store,
     StoreCredentials,
-    StoreSettings,
+    StoreLocation,
     StoreStatus,
     credentials_in,
-    settings_of,
 )
-from veen.objects.store import look_at, open_retention, open_store, open_to_read, store_ref
+from veen.objects.store import look_at, open_retention, open_store, open_to_read
 from veen.overlay.fold import BLOCK
 from veen.system import spark_submit
 from veen.system.spark_submit import SparkSubmit
@@ -95,18 +94,28 @@ class StoreOptions:
         typer.Option("--accept-overwriting-store", help="Take a store without conditional writes."),
     ] = False
 
+    @property
+    def location(self) -> StoreLocation:
+        return StoreLocation(
+            url=self.store,
+            endpoint=self.endpoint,
+            region=self.region,
+            addressing=self.addressing,
+            accept_overwriting_store=self.accept_overwriting_store,
+        )
+
     def open(self) -> Store:
-        return open_store(self._settings(), store_credentials())
+        return open_store(self.location.settings(), store_credentials())
 
     def to_read(self) -> Store:
-        return open_to_read(self._settings(), store_credentials())
+        return open_to_read(self.location.settings(), store_credentials())
 
     def looked_at(self) -> StoreStatus:
-        return look_at(self._settings(), store_credentials())
+        return look_at(self.location.settings(), store_credentials())
 
     def retention(self) -> Retention:
         """The store with the right to delete, for the command that deletes."""
-        return open_retention(self._settings(), store_credentials())
+        return open_retention(self.location.settings(), store_credentials())
 
     def requested(self) -> bytes:
         return key_in_hex("--hub-id", self.hub_id or "")
@@ -121,15 +130,6 @@ class StoreOptions:
             names = ", ".join(item.hex() for item in result) or "none"
             raise typer.BadParameter(f"give the hub with --hub-id; {self.store} holds: {names}")
         return HubArchive(store, result[0])
-
-    def _settings(self) -> StoreSettings:
-        return settings_of(
-            self.store,
-            endpoint=self.endpoint,
-            region=self.region,
-            addressing=self.addressing,
-            accept_overwriting_store=self.accept_overwriting_store,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,14 +150,14 @@ class TargetOptions:
     ] = None
 
     def open(self, source: StoreOptions) -> Store:
-        settings = settings_of(
-            self.to_store,
+        location = StoreLocation(
+            url=self.to_store,
             endpoint=self.to_endpoint,
             region=self.to_region or source.region,
             addressing=self.to_addressing or source.addressing,
             accept_overwriting_store=source.accept_overwriting_store,
         )
-        return open_store(settings, store_credentials(_OF_TARGET) or store_credentials())
+        return open_store(location.settings(), store_credentials(_OF_TARGET) or store_credentials())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -371,30 +371,20 @@ class Folder:
         """The Spark job with the options of this command."""
         at, options = self.at, self.options
         named = {
-            "store": at.store, "hub-id": self.archive.keys.hub_id.hex(), "endpoint": at.endpoint,
-            "region": at.region, "addressing": at.addressing,
+            "hub-id": self.archive.keys.hub_id.hex(),
             "stream": options.stream, "epoch": options.epoch, "block": options.block,
             "epoch-sec": self.profile.epoch_sec, "pad-block": self.profile.pad_block,
             "client": options.client.absolute(), "passphrase-file": _absolute(options),
         }  # fmt: skip
         argv = [word for key, value in named.items() if value is not None
                  for word in (f"--{key}", str(value))]  # fmt: skip
-        flags = [f"--{flag}" for flag, is_given in (
-            ("summaries", options.summaries),
-            ("accept-overwriting-store", at.accept_overwriting_store),
-        ) if is_given]  # fmt: skip
-        said = (*argv, *flags, *map(str, arguments))
-        return Submission(job, options.master, said, conf=tuple(options.conf or ()))
+        flags = ["--summaries"] if options.summaries else []
+        given = (*at.location.arguments(), *argv, *flags, *map(str, arguments))
+        return Submission(job, options.master, given, conf=tuple(options.conf or ()))
 
     def drop_summaries(self, label: bytes) -> None:
         """Delete the stored summaries of the label."""
-        given = {
-            "endpoint": self.at.endpoint,
-            "region": self.at.region,
-            "addressing": self.at.addressing,
-        }
-        settings = store_ref(self.at.store, given).settings
-        retention = open_retention(settings, credentials_in(os.environ))
+        retention = self.at.retention()
         count = drop(self.archive.objects, retention, FoldKeys(self.archive.keys.hub_id, label))
         notice(f"deleted {count} objects that folds of this label had kept")
 

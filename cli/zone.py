@@ -25,11 +25,11 @@ from hub import settings as hub_settings
 from recorder import settings as recorder_settings
 from veen.errors import Refused
 from veen.keystore.card import read_card
+from veen.objects.port import Addressing, StoreLocation
 from veen.system import durable
 from zone import config as zones
 from zone import services
 from zone import state as states
-from zone.config import StorageSettings
 from zone.directory import PROGRAMS, USERS, ZoneHome, environment
 from zone.init import Ports, ZoneRequest
 from zone.init import init as make
@@ -272,15 +272,10 @@ def _ports(given: str) -> Ports:
     return Ports(*map(int, match.groups()))
 
 
-def storage_of(url: str, endpoint: str | None) -> StorageSettings:
+def storage_of(url: str, endpoint: str | None) -> StoreLocation:
     """Settings of a store; a private S3 server has its buckets in the path."""
-    return StorageSettings(
-        url=url,
-        endpoint=endpoint,
-        region="us-east-1",
-        addressing="auto" if endpoint is None else "path",
-        accept_overwriting_store=False,
-    )
+    addressing = Addressing.AUTO if endpoint is None else Addressing.PATH
+    return StoreLocation(url=url, endpoint=endpoint, addressing=addressing.value)
 
 
 def _describe(home: ZoneHome) -> dict[str, Any]:

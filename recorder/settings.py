@@ -22,7 +22,7 @@ from recorder.stream_map import (
     RecorderStreamMap,
 )
 from veen.events import MAX_NAME_BYTES
-from veen.objects.port import BadStoreSettings, StoreSettings, settings_of
+from veen.objects.port import StoreLocation, StoreSettings
 from veen.system.config import (
     BadSettings,
     Table,
@@ -341,7 +341,7 @@ def _settings(table: Table, objects: Table | None) -> RecorderSettings:
         streams=RecorderStreamMap(streams, table.keys("admins")),
         checkpoint=checkpoint_settings(table.table("checkpoint")),
         anchor=anchor_settings(table.table("anchor")),
-        objects=None if objects is None else store_of(objects),
+        objects=None if objects is None else StoreLocation.read(objects).settings(),
         index=_index(table.table("index")),
         query=query_settings(table.table("query")),
     )
@@ -401,23 +401,6 @@ def _stream_name(table: Table) -> str:
             "between its slashes",
         )
     return name
-
-
-def store_of(table: Table) -> StoreSettings:
-    """The store of the table [objects], or [storage] of a zone."""
-    url = table.text("url")
-    try:
-        settings = settings_of(
-            url,
-            endpoint=table.text("endpoint", None),
-            region=table.text("region", "us-east-1"),
-            addressing=table.text("addressing", "auto"),
-            accept_overwriting_store=table.flag("accept_overwriting_store", default=False),
-        )
-    except BadStoreSettings as error:
-        table.refuse("url", url, str(error))
-    table.done()
-    return settings
 
 
 def _index(table: Table) -> Path:

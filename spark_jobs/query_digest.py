@@ -37,7 +37,7 @@ from spark_jobs.session import session
 from veen.digest import h_blocks
 from veen.errors import Malformed, Untrusted, VeenError
 from veen.events import is_import
-from veen.objects.store import OPTIONS, StoreRef, store_ref
+from veen.objects.store import StoreRef, add_options, store_ref
 from veen.recorder_checkpoint import RecorderCheckpoint
 from veen.system import durable
 from veen.wire import canonical_json
@@ -244,8 +244,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--store", required=True, metavar="URL", help="file:/// or s3://")
     parser.add_argument("--hub-id", required=True, type=bytes.fromhex, metavar="HEX")
-    for name in OPTIONS:
-        parser.add_argument(f"--{name}", help="of a store like S3")
+    add_options(parser)
     parser.add_argument(
         "--client", required=True, type=Path, metavar="DIR", help="who reads; on every host"
     )

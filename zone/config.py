@@ -19,6 +19,7 @@ from recorder.acting import (
     approval_settings,
     fold_settings,
 )
+from veen.objects.port import StoreLocation
 from veen.system import config
 from veen.system.config import (
     AIRFLOW_LISTEN,
@@ -118,26 +119,6 @@ def _notify(table: Table) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StorageSettings:
-    """The object store for ``veen archive``; its secrets are in the environment."""
-
-    url: str
-    endpoint: str | None
-    region: str
-    addressing: str
-    accept_overwriting_store: bool
-
-    def options(self) -> tuple[str, ...]:
-        """The settings as command line options."""
-        argv = ["--store", self.url, "--region", self.region, "--addressing", self.addressing]
-        if self.endpoint is not None:
-            argv += ["--endpoint", self.endpoint]
-        if self.accept_overwriting_store:
-            argv.append("--accept-overwriting-store")
-        return tuple(argv)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SparkSettings:
     """The Spark master; ``conf`` is passed to every job unchanged."""
 
@@ -169,7 +150,7 @@ class ZoneConfig:
     role: str
     hub_id: bytes
     hub_data: Path
-    storage: StorageSettings | None
+    storage: StoreLocation | None
     spark: SparkSettings
     airflow: AirflowSettings
     dags: DagSettings
@@ -206,7 +187,7 @@ def parse(document: dict[str, Any], file: Path) -> ZoneConfig:
         role=_role(document),
         hub_id=table.key("hub_id"),
         hub_data=table.path("hub_data", "hub"),
-        storage=_storage(table.table("storage")) if table.has("storage") else None,
+        storage=StoreLocation.read(table.table("storage")) if table.has("storage") else None,
         spark=_spark(table.table("spark")),
         airflow=_airflow(table.table("airflow")),
         dags=dag_settings(table.table("dags")),
@@ -224,20 +205,6 @@ def _role(document: dict[str, Any]) -> str:
     if "bridge" not in document:
         return ALONE
     return Table(document["bridge"], "bridge", Path()).choice("zone", (ONLINE, OFFLINE))
-
-
-def _storage(table: Table) -> StorageSettings:
-    settings = StorageSettings(
-        url=table.text("url"),
-        endpoint=table.url("endpoint", None),
-        region=table.text("region", "us-east-1"),
-        addressing=table.choice("addressing", ("auto", "path", "virtual"), "auto"),
-        accept_overwriting_store=table.flag("accept_overwriting_store", default=False),
-    )
-    table.done()
-    if not settings.url.startswith(("file:///", "s3://")):
-        table.refuse("url", settings.url, "file:///absolute/path or s3://bucket/prefix is due")
-    return settings
 
 
 def _spark(table: Table) -> SparkSettings:

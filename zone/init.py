@@ -23,8 +23,9 @@ from veen.hub_identity import HubIdentity
 from veen.keystore.sealed import PREKEY_SEC
 from veen.label import stream_id
 from veen.limits import Limits
+from veen.objects.port import StoreLocation
 from veen.system import durable
-from zone.config import OFFLINE, ONLINE, StorageSettings
+from zone.config import OFFLINE, ONLINE
 from zone.directory import ZoneHome, verify_zone_path
 from zone.people import (
     ANALYST,
@@ -67,7 +68,7 @@ class ZoneDraft:
     people: Mapping[str, ZonePerson]
     keys: Mapping[str, bytes]
     token_sha256: bytes
-    storage: StorageSettings
+    storage: StoreLocation
     medium: Path
     pace: Mapping[str, str | int]
     row_budget: int | None
@@ -246,7 +247,7 @@ class ZoneRequest:
 
     name: str
     role: str
-    storage: StorageSettings | None
+    storage: StoreLocation | None
     trust: Path | None
     medium: Path | None = None
     listen: str = "127.0.0.1"
@@ -387,14 +388,8 @@ def _hand_over(home: ZoneHome, name: str, sources: tuple[str, ...]) -> None:
     durable.write(home.handover / STREAMS, "".join(f"{source}\n" for source in sources).encode())
 
 
-def _files(home: ZoneHome) -> StorageSettings:
-    return StorageSettings(
-        url=(home.root / "objects").as_uri(),
-        endpoint=None,
-        region="us-east-1",
-        addressing="auto",
-        accept_overwriting_store=False,
-    )
+def _files(home: ZoneHome) -> StoreLocation:
+    return StoreLocation(url=(home.root / "objects").as_uri())
 
 
 def _free_ports(count: int) -> list[int]:

@@ -396,7 +396,7 @@ def _judge_checkpoint(stage: DemoStage) -> None:
 def _judge_archive(stage: DemoStage) -> None:
     side = stage.online
     storage = side.zone.storage
-    where = storage.options() if storage else ()
+    where = storage.arguments() if storage else ()
     argv = ("archive", "verify", *where, "--hub-id", side.zone.hub_id.hex(), "--read-all")
     document = stage.commands.veen(*argv, "--hub-identity", side.home.hub).document
     made = [item for item in side.made("archive") if item.state == "verified"]

@@ -22,9 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from veen.objects.port import StoreLocation
 from veen.system.child_process import end_with_parent
 from veen_airflow.artefacts import DagRefusal
-from zone.config import StorageSettings, ZoneConfig
+from zone.config import ZoneConfig
 
 RUNBOOK: Final = "docs/runbook.md"
 LOCK_TIMEOUT_SEC: Final = 300.0
@@ -185,14 +186,14 @@ def acting(config: ZoneConfig) -> list[str]:
     return options
 
 
-def storage(config: ZoneConfig) -> StorageSettings:
+def storage(config: ZoneConfig) -> StoreLocation:
     if config.storage is None:
         raise NoStorage(f"{config.file} has no [storage]: there is no archive to work with")
     return config.storage
 
 
 def store(config: ZoneConfig) -> list[str]:
-    return [*storage(config).options(), "--hub-id", config.hub_id.hex()]
+    return [*storage(config).arguments(), "--hub-id", config.hub_id.hex()]
 
 
 def data_dir(config: ZoneConfig) -> list[str]:

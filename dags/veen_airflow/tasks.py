@@ -221,11 +221,7 @@ def query_arguments(context: Context) -> Sequence[str]:
     place = _results(config.file) / "spark" / name
     given = ["--descriptor", str(place / "descriptor.json"), "--result-id", name]
     given += ["--checkpoint", str(place / "checkpoint.cbor"), "--hub-id", config.hub_id.hex()]
-    # The job only reads the archive, and has no option for writing.
-    options = [
-        option for option in storage(config).options() if option != "--accept-overwriting-store"
-    ]
-    return [*given, *options, *reader_of(config), "--out", str(place / "out")]
+    return [*given, *storage(config).arguments(), *reader_of(config), "--out", str(place / "out")]
 
 
 def queried(context: Context, state: str) -> DagArtefact:

@@ -33,7 +33,6 @@ from recorder.service.spark import (
     SparkEngine,
     SparkQueries,
     TimeLimit,
-    store_arguments,
 )
 from recorder.service.supervisor import (
     ServiceHome,
@@ -49,6 +48,7 @@ from veen.captoken import CapToken
 from veen.client.client import Client
 from veen.client.transport import RetryPolicy
 from veen.errors import VeenError
+from veen.objects.port import StoreLocation
 from veen.system.child_process import EXIT_REFUSED
 from veen.system.environment import Runtime
 from veen.system.process_pool import WorkerPool, pool
@@ -204,7 +204,7 @@ def _scheduler(launch: ServiceLaunch, settings: RecorderSettings) -> Scheduler |
     terms = JobTerms(
         launch.spark_job,
         SparkSubmit(settings.query.spark_master, settings.query.spark_conf),
-        store_arguments(settings.objects),
+        StoreLocation.of(settings.objects),
         settings.hub.hub_id,
         settings.hub.opener.client,
         settings.hub.opener.passphrase_file,

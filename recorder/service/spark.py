@@ -33,7 +33,7 @@ from recorder.service.execute import CHECKPOINT_FILE, WITNESS_FILE, NoCheckpoint
 from veen.errors import Untrusted, VeenError
 from veen.hub_identity import HubIdentity
 from veen.label import derive_label, routing_key, stream_id
-from veen.objects.port import FileSettings, NotAllowed, StoreRefused, StoreSettings
+from veen.objects.port import NotAllowed, StoreLocation, StoreRefused
 from veen.recorder_checkpoint import RecorderCheckpoint
 from veen.system import durable
 from veen.system.log_file import last_lines
@@ -153,20 +153,10 @@ class JobTerms:
 
     job: Path
     spark: SparkSubmit
-    store: Sequence[str]
+    store: StoreLocation
     hub_id: bytes
     client: Path
     passphrase_file: Path | None
-
-
-def store_arguments(store: StoreSettings) -> tuple[str, ...]:
-    """The archive as command-line arguments of a job."""
-    if isinstance(store, FileSettings):
-        return "--store", store.root.absolute().as_uri()
-    arguments = ["--store", store.url, "--region", store.region]
-    if store.endpoint is not None:
-        arguments += ["--endpoint", store.endpoint]
-    return (*arguments, "--addressing", store.addressing.value)
 
 
 class LocalSubmitter:
@@ -207,7 +197,8 @@ class LocalSubmitter:
 
 def _arguments(terms: JobTerms, work: SparkWork, out: Path) -> Iterator[str]:
     yield from ("--descriptor", str(work.descriptor), "--result-id", work.result_id)
-    yield from ("--checkpoint", str(work.checkpoint), *terms.store)
+    yield from ("--checkpoint", str(work.checkpoint))
+    yield from terms.store.arguments()
     yield from ("--hub-id", terms.hub_id.hex(), "--client", str(terms.client))
     if terms.passphrase_file is not None:
         yield from ("--passphrase-file", str(terms.passphrase_file))

@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from veen.digest import h, h_file
 from veen.errors import Untrusted, VeenError
+from veen.system.config import Table
 
 MAX_KEY_BYTES: Final = 900
 MAX_SEGMENT_BYTES: Final = 250
@@ -361,6 +362,68 @@ def settings_of(
         addressing=_addressing(addressing),
         accept_overwriting_store=accept_overwriting_store,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreLocation:
+    """A store as command lines and configuration files name it; its secrets are elsewhere."""
+
+    url: str
+    endpoint: str | None = None
+    region: str = "us-east-1"
+    addressing: str = Addressing.AUTO.value
+    accept_overwriting_store: bool = False
+
+    @classmethod
+    def of(cls, settings: StoreSettings) -> StoreLocation:
+        if isinstance(settings, FileSettings):
+            return cls(url=settings.root.absolute().as_uri())
+        return cls(
+            url=settings.url,
+            endpoint=settings.endpoint,
+            region=settings.region,
+            addressing=settings.addressing.value,
+            accept_overwriting_store=settings.accept_overwriting_store,
+        )
+
+    @classmethod
+    def read(cls, table: Table) -> StoreLocation:
+        """The location in the table [objects] of a recorder, or [storage] of a zone."""
+        names = [addressing.value for addressing in Addressing]
+        location = cls(
+            url=table.text("url"),
+            endpoint=table.url("endpoint", None),
+            region=table.text("region", "us-east-1"),
+            addressing=table.choice("addressing", names, Addressing.AUTO.value),
+            accept_overwriting_store=table.flag("accept_overwriting_store", default=False),
+        )
+        table.done()
+        try:
+            location.settings()
+        except BadStoreSettings as error:
+            table.refuse("url", location.url, str(error))
+        return location
+
+    def settings(self) -> StoreSettings:
+        return settings_of(
+            self.url,
+            endpoint=self.endpoint,
+            region=self.region,
+            addressing=self.addressing,
+            accept_overwriting_store=self.accept_overwriting_store,
+        )
+
+    def arguments(self) -> tuple[str, ...]:
+        """The options of a command or a Spark job; ``veen.objects.store`` parses those of a job."""
+        argv = ["--store", self.url]
+        if self.url.startswith("file:"):
+            return tuple(argv)
+        argv += ["--region", self.region, "--addressing", self.addressing]
+        if self.endpoint is not None:
+            argv += ["--endpoint", self.endpoint]
+        if self.accept_overwriting_store:
+            argv.append("--accept-overwriting-store")
+        return tuple(argv)
 
 
 def _file_settings(host: str, path: str) -> FileSettings:

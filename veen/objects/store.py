@@ -25,11 +25,11 @@ from veen.objects.port import (
     Store,
     StoreCredentials,
     StoreHead,
+    StoreLocation,
     StoreRefused,
     StoreSettings,
     StoreStatus,
     credentials_in,
-    settings_of,
 )
 
 if TYPE_CHECKING:
@@ -187,7 +187,8 @@ def store_ref(url: str, given: Mapping[str, object]) -> StoreRef:
     """A reference by URL and options; Spark writes a flag as "true"."""
     options = {name: str(value) for name in OPTIONS if (value := given.get(name))}
     accept = str(given.get(ACCEPT, False)).lower() == "true"
-    return StoreRef(settings_of(url, accept_overwriting_store=accept, **options))
+    location = StoreLocation(url=url, accept_overwriting_store=accept, **options)
+    return StoreRef(location.settings())
 
 
 @cache

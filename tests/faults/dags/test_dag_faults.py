@@ -54,7 +54,7 @@ def checkpoints(z1: Site) -> list[dict[str, Any]]:
 
 def archived(z1: Site) -> dict[str, Any]:
     by = ("--hub-identity", str(z1.home.hub))
-    return veen("archive", "verify", *z1.home.zone().storage.options(), *by)
+    return veen("archive", "verify", *z1.home.zone().storage.arguments(), *by)
 
 
 def states(z1: Site, kind: str) -> list[str]:

@@ -19,14 +19,14 @@ from recorder.query.descriptor import Descriptor, normalise
 from recorder.query.digest import ResultDigest, rows_hash
 from recorder.query.evidence import evidence_hash, verified
 from recorder.query.execute import digest_of
-from recorder.service.spark import JobFailed, JobTerms, LocalSubmitter, SparkEngine, store_arguments
+from recorder.service.spark import JobFailed, JobTerms, LocalSubmitter, SparkEngine
 from spark_jobs import query_collect, query_digest
 from spark_jobs.query_digest import SparkQuestion, answer
 from spark_jobs.query_plan import plans
 from support.long_form import LONG
 from support.recorder import query_histories as histories
 from support.spark import query_archive as archives
-from veen.objects.port import FileSettings
+from veen.objects.port import FileSettings, StoreLocation
 from veen.system.spark_submit import SparkSubmit
 
 SIZE, QUERIES = (2_400, 3_000) if LONG else (320, 320)
@@ -207,7 +207,7 @@ class Submitted:
         self.world = world
         terms = JobTerms(
             Path(query_digest.__file__), SparkSubmit(master, {}),
-            store_arguments(archived.settings),
+            StoreLocation.of(archived.settings),
             archived.hub_id, world.client, world.client.with_suffix(".passphrase"),
         )  # fmt: skip
         self.work = folder / "work"

@@ -17,13 +17,12 @@ from hub import settings as hub_settings
 from recorder import settings as recorder_settings
 from recorder.acting import ActingSettings, ApprovalSettings, FoldSettings
 from support.paths import ROOT
-from veen.objects.port import FileSettings
+from veen.objects.port import FileSettings, StoreLocation
 from veen.system.config import BadSettings
 from zone.config import (
     AirflowSettings,
     DagSettings,
     SparkSettings,
-    StorageSettings,
     ZoneConfig,
     load,
     parse,
@@ -33,7 +32,7 @@ DOCS = ROOT / "docs"
 EXAMPLE = DOCS / "veen.example.toml"
 HUB_ID = "11" * 32
 KINDS = (
-    StorageSettings, SparkSettings, AirflowSettings, DagSettings, ActingSettings,
+    StoreLocation, SparkSettings, AirflowSettings, DagSettings, ActingSettings,
     ApprovalSettings, FoldSettings,
 )  # fmt: skip
 
@@ -123,7 +122,7 @@ def test_the_bridge_gives_the_role(zone: str, exports: bool) -> None:
 def test_storage_is_handed_to_commands_without_a_secret() -> None:
     storage = read(storage={"url": "s3://b/p", "endpoint": "http://127.0.0.1:1"}).storage
     assert storage is not None
-    assert storage.options() == (
+    assert storage.arguments() == (
         *("--store", "s3://b/p", "--region", "us-east-1", "--addressing", "auto"),
         *("--endpoint", "http://127.0.0.1:1"),
     )
