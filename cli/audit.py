@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
-from itertools import count
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -38,6 +37,7 @@ from veen.keystore.directory import ClientDir
 from veen.objects.port import StoreLocation
 from veen.objects.store import StoreRef
 from veen.system import durable
+from veen.system.environment import ProgressCounter
 
 app = typer.Typer(help="Audit a whole log, and sign what was found.", no_args_is_help=True)
 
@@ -192,9 +192,9 @@ def terms(
 def _here(inventory: LogInventory, terms: AuditTerms, depth: Depth, known: Known) -> AuditReport:
     chunks = sum(len(label.segments()) for label in inventory.log().inventory.labels.values())
     with progress("audit", "chunks") as report:
-        done = count(1)
-        watch = lambda _found: report(next(done), chunks)  # noqa: E731
-        return audit(inventory, terms, depth, here(inventory.files), watch, known)
+        counter = ProgressCounter(chunks, report)
+        pool = here(inventory.files)
+        return audit(inventory, terms, depth, pool, lambda _chunk: counter.add(), known)
 
 
 def _on_spark(job: Submission, terms: AuditTerms, passphrase: bytes | None) -> SignedAuditReport:

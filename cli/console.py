@@ -7,13 +7,14 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Protocol
+from typing import Annotated, Any, Final
 
 import typer
 
+from veen.system.environment import Progress, Watch, no_progress
 from veen.timestamp import iso8601, iso8601_ms
 
 _HEARTBEAT_SEC: Final = 10.0
@@ -72,10 +73,6 @@ def hanging_up() -> Iterator[None]:
         yield
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-class ConsoleReport(Protocol):
-    def __call__(self, done: int, total: int | None) -> None: ...
 
 
 def show(document: Mapping[str, Any], text: str | None = None) -> None:
@@ -170,7 +167,7 @@ class _Pulse:
         self.said = time.monotonic()
 
 
-def watching() -> Callable[[str, str], AbstractContextManager[ConsoleReport]]:
+def watching() -> Watch:
     """Progress of a work of many parts: elsewhere than on a terminal, a line every ten seconds,
     however short each part is.
     """
@@ -179,21 +176,15 @@ def watching() -> Callable[[str, str], AbstractContextManager[ConsoleReport]]:
 
 
 @contextmanager
-def progress(
-    what: str, unit: str = "bytes", pulse: _Pulse | None = None
-) -> Iterator[ConsoleReport]:
+def progress(what: str, unit: str = "bytes", pulse: _Pulse | None = None) -> Iterator[Progress]:
     """A progress bar on a terminal, a line every ten seconds elsewhere, nothing with --json."""
     if manner().quiet or manner().json:
-        yield _no_progress
+        yield no_progress
     elif sys.stderr.isatty():
         with _bar(what, unit) as report:
             yield report
     else:
         yield _Heartbeat(what, unit, pulse or _Pulse())
-
-
-def _no_progress(done: int, total: int | None) -> None:
-    """No progress."""
 
 
 class _Heartbeat:
@@ -220,7 +211,7 @@ def pace(done: int, total: int | None, seconds: float) -> str:
 
 
 @contextmanager
-def _bar(what: str, unit: str) -> Iterator[ConsoleReport]:
+def _bar(what: str, unit: str) -> Iterator[Progress]:
     # Imported only for a terminal, since it takes a tenth of a second.
     from rich import progress as rich_progress  # noqa: PLC0415
     from rich.console import Console  # noqa: PLC0415

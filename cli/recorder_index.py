@@ -168,9 +168,7 @@ def rebuild(at: ReaderOptions, options: FollowOptions) -> None:
         options.opener(client) as opener,
         progress("rebuild", "entries") as report,
     ):
-        rebuilt = rebuilding.rebuild(
-            home, client, opener, options.requested(), lambda done: report(done, None)
-        )
+        rebuilt = rebuilding.rebuild(home, client, opener, options.requested(), report)
     compared = rebuilt.compared
     document: dict[str, Any] = {"index": str(home.root), "entries": rebuilt.entries}
     if compared is None:
@@ -192,9 +190,7 @@ def verify(at: ReaderOptions, options: FollowOptions) -> None:
         options.opener(client) as opener,
         progress("verify", "entries") as report,
     ):
-        result = rebuilding.verify(
-            home, client, opener, options.requested(), lambda done: report(done, None)
-        )
+        result = rebuilding.verify(home, client, opener, options.requested(), report)
     show({"index": str(home.root), **_describe(result)})
     if result.differences and manner().json:
         raise typer.Exit(INTEGRITY)

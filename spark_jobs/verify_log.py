@@ -21,7 +21,14 @@ from recorder.archive.audit import AuditTerms, read_terms
 from recorder.archive.log_files import LogFiles, LogInventory, in_archive, in_directory
 from spark_jobs.session import auditor, session
 from veen.audit.context import ChunkFindings, Context, Depth, Task
-from veen.audit.engine import AuditPool, Watch, audit_log, audit_task, in_order, no_audit_progress
+from veen.audit.engine import (
+    AuditPool,
+    ChunkObserver,
+    audit_log,
+    audit_task,
+    ignore_chunk,
+    in_order,
+)
 from veen.audit.report import AuditReport
 from veen.audit.trust import TrustCheck
 from veen.errors import Untrusted, VeenError
@@ -49,7 +56,7 @@ def audit(
     terms: AuditTerms,
     depth: Depth,
     pool: AuditPool,
-    watch: Watch = no_audit_progress,
+    observe: ChunkObserver = ignore_chunk,
     known: Known | None = None,
 ) -> AuditReport:
     """The report of a log; it does not depend on the pool or on the order of chunks.
@@ -61,7 +68,7 @@ def audit(
     hub = trust.read_hub(inventory.files.read)
     if known is not None:
         hub = trust.follow(hub, known(hub.hub_id))
-    result = audit_log(inventory.log(), terms.context(hub, depth), pool, watch)
+    result = audit_log(inventory.log(), terms.context(hub, depth), pool, observe)
     return result.report([*inventory.faults, *trust.faults], trust.notes, ())
 
 

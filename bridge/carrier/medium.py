@@ -25,7 +25,7 @@ from bridge.errors import CarrierFault, Refused
 from veen.digest import h, h_blocks, h_file
 from veen.errors import VeenError
 from veen.system import durable
-from veen.system.environment import Count, Progress, no_progress
+from veen.system.environment import Progress, ProgressCounter, no_progress
 
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _BLOCK: Final = 1 << 20
@@ -74,7 +74,7 @@ def write_medium(bag: Path, medium: Path, progress: Progress = no_progress) -> P
     ``progress`` counts bytes, both when they are written and when they are read.
     """
     verify_room([bag], medium)
-    count = Count(2 * _size(bag), progress)
+    count = ProgressCounter(2 * _size(bag), progress)
     with ExitStack() as stack:
         top = stack.enter_context(Directory.root(medium))
         folder = stack.enter_context(_folder(top))
@@ -97,7 +97,7 @@ def write_medium(bag: Path, medium: Path, progress: Progress = no_progress) -> P
 
 def verify_written(bag: Path, root: Directory, progress: Progress = no_progress) -> None:
     """Raise BadMedium if a directory of a medium differs from the staged bag."""
-    count = Count(_size(bag), progress)
+    count = ProgressCounter(_size(bag), progress)
     with root.directory(DATA) as data:
         for path in _volumes(bag):
             _read_back(path, data, count)
@@ -107,7 +107,7 @@ def verify_written(bag: Path, root: Directory, progress: Progress = no_progress)
 
 def write_file(source: Path, directory: Directory, name: str) -> None:
     """Copy one file to a medium under another name, sync it and read it back."""
-    count = Count(2 * source.stat().st_size)
+    count = ProgressCounter(2 * source.stat().st_size)
     _copy(source, directory, count, name)
     sync_directories((directory,))
     _read_back(source, directory, count, name)
@@ -183,7 +183,7 @@ def _new_directory(folder: Directory, name: str) -> Directory:
         ) from None
 
 
-def _copy(source: Path, directory: Directory, count: Count, name: str = "") -> None:
+def _copy(source: Path, directory: Directory, count: ProgressCounter, name: str = "") -> None:
     with source.open("rb") as file:
         handle = directory.file(name or source.name, _NEW, 0o644)
         try:
@@ -198,7 +198,7 @@ def _copy(source: Path, directory: Directory, count: Count, name: str = "") -> N
             os.close(handle)
 
 
-def _read_back(source: Path, directory: Directory, count: Count, name: str = "") -> None:
+def _read_back(source: Path, directory: Directory, count: ProgressCounter, name: str = "") -> None:
     """Raise BadMedium if a file differs, read from the medium and not from the page cache."""
     name = name or source.name
     target = directory.path / name

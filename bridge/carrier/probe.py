@@ -22,7 +22,7 @@ from bridge.carrier.directory import READ, Directory
 from bridge.carrier.medium import BadMedium, sync_directories, sync_file_system
 from veen.digest import h, u64be
 from veen.system import durable
-from veen.system.environment import Count, Progress, no_progress
+from veen.system.environment import Progress, ProgressCounter, no_progress
 
 FOLDER: Final = "agb0-probe"
 MARK_BYTES: Final = 4096
@@ -60,7 +60,7 @@ def _probe(root: Directory, nonce: bytes, progress: Progress) -> int:
     parts = (claimed - _SPARE) // (part + MARK_BYTES)
     if parts < 1:
         raise BadMedium(f"{medium} has {claimed} bytes free, too few to probe; take another one")
-    count = Count(2 * parts * part, progress)
+    count = ProgressCounter(2 * parts * part, progress)
     with _translate_errors(medium, claimed), _folder(root) as folder:
         marks = [_write(folder, number, part, nonce, count) for number in range(parts)]
         sync_directories((folder, root))
@@ -108,7 +108,7 @@ def _translate_errors(medium: Path, claimed: int) -> Iterator[None]:
         ) from error
 
 
-def _write(folder: Directory, number: int, part: int, nonce: bytes, count: Count) -> Mark:
+def _write(folder: Directory, number: int, part: int, nonce: bytes, count: ProgressCounter) -> Mark:
     """Reserve space and write a mark at its end, or in a file of its own after it."""
     raw = h(nonce + u64be(number)) * (MARK_BYTES // 32)
     mark = Mark(f"r{number:03d}", part, raw)
@@ -126,7 +126,7 @@ def _write(folder: Directory, number: int, part: int, nonce: bytes, count: Count
     return mark
 
 
-def _reserve(handle: int, size: int, count: Count) -> bool:
+def _reserve(handle: int, size: int, count: ProgressCounter) -> bool:
     """Reserve space; return whether a mark after it can be written without writing all of it."""
     for mode, is_inside in ((0, True), (_KEEP_SIZE, False)):
         if _LIBC.fallocate(handle, mode, ctypes.c_long(0), ctypes.c_long(size)) == 0:

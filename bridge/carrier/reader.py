@@ -25,7 +25,7 @@ from bridge.errors import CarrierFault, Refused
 from bridge.trust import TrustStore
 from veen.digest import Hasher, h_blocks
 from veen.errors import Malformed
-from veen.system.environment import Count, Progress, Watch, no_progress_watch
+from veen.system.environment import Progress, ProgressCounter, Watch, no_progress_watch
 from veen.wire import cbor
 
 BLOCK: Final = 1 << 20
@@ -112,7 +112,7 @@ class Damage(NamedTuple):
 
 
 def verify_hash(
-    volume: OpenVolume, expected: bytes, carrier: Carrier, count: Count
+    volume: OpenVolume, expected: bytes, carrier: Carrier, count: ProgressCounter
 ) -> Damage | None:
     """The damage of a volume whose hash should be ``expected``; None if it is."""
     digest, at = Hasher(), 0
@@ -206,7 +206,7 @@ class CarrierSet:
         """Refuse if more volumes are missing or damaged than parity can rebuild."""
         bad: dict[int, Damage] = {}
         with watch("hashing volumes", "bytes") as progress:
-            count = Count(
+            count = ProgressCounter(
                 sum(volume.size for copies in self._present.values() for volume in copies), progress
             )
             for index in range(len(self.carrier.volumes)):
@@ -260,7 +260,7 @@ class CarrierSet:
             return f"{path} has {volume.size} bytes of {listed.size}{where}"
         return f"{path} is missing{where}"
 
-    def _damage(self, index: int, count: Count) -> Damage | None:
+    def _damage(self, index: int, count: ProgressCounter) -> Damage | None:
         """Why no copy of a volume is usable; None if one is, which then counts as good."""
         damage = Damage("is missing")
         for volume in self._present[index]:
@@ -278,7 +278,7 @@ class CarrierSet:
         digests = {index: Hasher() for index in missing}
         left = {index: self.carrier.volumes[index].size - HEADER_BYTES for index in missing}
         size = self.carrier.volumes[0].size - HEADER_BYTES
-        count = Count(sum(left.values()), progress)
+        count = ProgressCounter(sum(left.values()), progress)
         for blocks in rebuild_volumes(self._good, self.carrier.data, self.carrier.parity, size):
             for index in missing:
                 block = blocks[index][: left[index]]
@@ -344,7 +344,7 @@ def unpacked(
         # It lives as long as it is open.
         path.unlink()
         with watch("unpacking", "bytes") as progress:
-            count = Count(stored.size, progress)
+            count = ProgressCounter(stored.size, progress)
             copy_blocks(_plain(carrier, count.through(stored.blocks()), privates), file)
         file.flush()
         size = os.fstat(file.fileno()).st_size

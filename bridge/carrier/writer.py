@@ -30,7 +30,7 @@ from bridge.carrier.reader import ContentSpan, copy_blocks
 from veen.crypto import SigningKey
 from veen.digest import Hasher, h_blocks, ht
 from veen.errors import Malformed
-from veen.system.environment import Count, Watch, no_progress_watch
+from veen.system.environment import ProgressCounter, Watch, no_progress_watch
 from veen.wire import cbor
 
 
@@ -60,7 +60,7 @@ def store(
     stored, size = StoredFile(content), len(prefix) + content.stat().st_size
     if compress:
         with watch("packing", "bytes") as progress:
-            plain = Count(size, progress).through(_read(prefix, content))
+            plain = ProgressCounter(size, progress).through(_read(prefix, content))
             file = _write(folder / "packed", compress_bytes(plain, size))
         stored, prefix = StoredFile(file, Compression(alg=ZSTD, plain_len=size)), b""
     return _seal(stored, prefix, sealing, folder, watch) if sealing else stored
@@ -71,7 +71,7 @@ def _seal(
 ) -> StoredFile:
     """Encrypt a file, which is read twice, since the key depends on all of it."""
     with watch("sealing", "bytes") as progress:
-        count = Count(2 * (len(prefix) + stored.file.stat().st_size), progress)
+        count = ProgressCounter(2 * (len(prefix) + stored.file.stat().st_size), progress)
         digest = h_blocks(count.through(_read(prefix, stored.file)))
         sealer = VolumeSealer(sealing, digest)
         blocks = count.through(_read(prefix, stored.file))
@@ -166,7 +166,7 @@ def _identify(stored: ContentSpan, packing: Packing, watch: Watch) -> tuple[byte
     data = packing.data_volumes(stored.size, HEADER_BYTES)
     cut = cbor.dump([packing.volume_bytes, packing.volumes_per_bag, data, packing.parity])
     with watch("hashing what is carried", "bytes") as progress:
-        digest = h_blocks(Count(stored.size, progress).through(stored.blocks()))
+        digest = h_blocks(ProgressCounter(stored.size, progress).through(stored.blocks()))
     return ht("veen/agb0-set", digest, cut), data
 
 
@@ -178,7 +178,7 @@ def _write_volumes(
     spans = [stored.part(index * capacity, capacity) for index in range(data)]
     paths = [folder / volume_name(index, data) for index in range(data + packing.parity)]
     with watch("cutting volumes", "bytes") as progress:
-        count = Count(2 * stored.size, progress)
+        count = ProgressCounter(2 * stored.size, progress)
         for index, (path, span) in enumerate(zip(paths, spans, strict=False)):
             digest = h_blocks(count.through(span.blocks()))
             header = VolumeHeader(set_id, index, data, packing.parity, span.size, digest)
@@ -187,13 +187,17 @@ def _write_volumes(
                 copy_blocks(count.through(span.blocks()), out)
     if packing.parity:
         with watch("making parity", "bytes") as progress:
-            count = Count(full * packing.parity, progress)
+            count = ProgressCounter(full * packing.parity, progress)
             _write_parity(spans, paths[data:], full, set_id, count)
     return paths
 
 
 def _write_parity(
-    spans: Sequence[ContentSpan], paths: Sequence[Path], size: int, set_id: bytes, count: Count
+    spans: Sequence[ContentSpan],
+    paths: Sequence[Path],
+    size: int,
+    set_id: bytes,
+    count: ProgressCounter,
 ) -> None:
     digests = [Hasher() for _ in paths]
     with ExitStack() as stack:
@@ -229,7 +233,7 @@ def _write_bag(
 
 def _hashed(paths: Sequence[Path], watch: Watch) -> Iterator[tuple[Path, bytes]]:
     with watch("hashing volumes", "bytes") as progress:
-        count = Count(sum(path.stat().st_size for path in paths), progress)
+        count = ProgressCounter(sum(path.stat().st_size for path in paths), progress)
         for path in paths:
             with path.open("rb") as file:
                 yield path, h_blocks(count.through(ContentSpan.of_file(file).blocks()))

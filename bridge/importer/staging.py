@@ -38,7 +38,7 @@ from bridge.trust import TrustStore
 from veen.digest import Hasher, h
 from veen.errors import Malformed, VeenError
 from veen.system import durable
-from veen.system.environment import Count, Progress, no_progress
+from veen.system.environment import Progress, ProgressCounter, no_progress
 
 TAG_FILES: Final = (*sorted((*TAGGED, TAGMANIFEST, SIGNATURE)),)
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -220,7 +220,7 @@ def copy_bag(bag: SignedBag, target: Path, progress: Progress = no_progress) -> 
 
     ``progress`` counts the bytes of its volumes.
     """
-    count = Count(bag.size, progress)
+    count = ProgressCounter(bag.size, progress)
     target.mkdir(mode=durable.DIR_MODE)
     (target / DATA).mkdir(mode=durable.DIR_MODE)
     with ExitStack() as stack:
@@ -243,11 +243,13 @@ def _opened(opening: Callable[[], Directory], what: str) -> Directory:
 
 
 def _copy_tag(root: Directory, name: str, target: Path) -> str:
-    digest = _copy(name, root, target / name, MAX_TAG_BYTES + 1, Count(0))
+    digest = _copy(name, root, target / name, MAX_TAG_BYTES + 1, ProgressCounter(0))
     return f"{digest.hex()}  {name}\n"
 
 
-def _copy_volumes(data: Directory, target: Path, carrier: Carrier, count: Count) -> Iterator[str]:
+def _copy_volumes(
+    data: Directory, target: Path, carrier: Carrier, count: ProgressCounter
+) -> Iterator[str]:
     """Copy each volume of the table once: the first file with its hash, else the first file of
     that index.
 
@@ -287,7 +289,7 @@ def _index(name: str, data: Directory, carrier: Carrier) -> int | None:
     return header.index if is_listed and size <= carrier.volumes[header.index].size else None
 
 
-def _copy(name: str, folder: Directory, target: Path, most: int, count: Count) -> bytes:
+def _copy(name: str, folder: Directory, target: Path, most: int, count: ProgressCounter) -> bytes:
     """Copy a file of at most ``most`` bytes, sync it, and return its hash."""
     digest, at = Hasher(), 0
     try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -39,11 +39,11 @@ from veen.label import Profile
 from veen.limits import Limits
 from veen.log import layout
 from veen.log.entry import FramedEntry, StreamRecord
+from veen.system.environment import Progress, ProgressCounter
 
 _AHEAD: Final = 2
 """The number of queued chunks per process: none is idle, and memory stays bounded."""
 Examined = tuple[ChunkFindings, list[Logged]]
-Progress = Callable[[int, int], None]
 
 
 def check_private_keys(datadir: DataDir, hub: HubIdentity, check: TrustCheck, hub_ts: int) -> None:
@@ -214,34 +214,21 @@ def _audit(datadir: DataDir, options: _Options, fresh: Path) -> AuditReport:
     )
     derived = DerivedCheck(datadir, inventory, hub.hub_id, options.limits, options.streams, fresh)
     runner = FsckRunner(datadir, options.workers)
-    progress = _ByteProgress(options.progress, _chunk_bytes(datadir))
+    count = ProgressCounter(_chunk_bytes(datadir), options.progress)
+    count.begin()
     times = [0]
 
-    def watch(findings: ChunkFindings) -> None:
+    def observe(findings: ChunkFindings) -> None:
         derived.take(findings, runner.entries_of(findings))
-        progress.take(findings)
+        if findings.task.kind in (FindingKind.SEALED, FindingKind.OPEN):
+            count.add(findings.size)
         times.append(findings.last_ts)
 
     log = AuditedLog(inventory=inventory, read=read, acknowledged=acknowledged(datadir.index))
-    audited = audit_log(log, context, AuditPool(runner.run, runner.again), watch)
+    audited = audit_log(log, context, AuditPool(runner.run, runner.again), observe)
     stale = derived.finish(audited.faulty())
     check_private_keys(datadir, hub, trust, max(times))
     return audited.report(trust.faults, trust.notes, stale)
-
-
-class _ByteProgress:
-    """Reports progress in bytes of chunks."""
-
-    def __init__(self, progress: Progress, total: int) -> None:
-        self._progress = progress
-        self._total = total
-        self._done = 0
-        progress(0, total)
-
-    def take(self, findings: ChunkFindings) -> None:
-        if findings.task.kind in (FindingKind.SEALED, FindingKind.OPEN):
-            self._done += findings.size
-            self._progress(self._done, self._total)
 
 
 def _chunk_bytes(datadir: DataDir) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -25,8 +25,8 @@ from veen.log import layout
 from veen.log.entry import StreamRecord, control_label
 from veen.log.nodes import NodeFile
 from veen.system import durable
+from veen.system.environment import Progress
 
-Progress = Callable[[int, int], None]
 _BLOCK: Final = 1 << 20
 
 

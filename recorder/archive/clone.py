@@ -12,7 +12,7 @@ from recorder.archive.manifest import ArchiveManifest
 from recorder.archive.push import OldCopy
 from recorder.archive.store import HubArchive
 from veen.objects.port import HeadUnknown, ObjectMissing, Store
-from veen.system.environment import ArchiveProgress, ArchiveSteps
+from veen.system.environment import Progress, ProgressCounter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class _Clone:
         self._scratch_file = scratch / "copy"
         self._new = self._bytes = 0
 
-    def run(self, progress: ArchiveProgress) -> Cloned:
+    def run(self, progress: Progress) -> Cloned:
         sha256, manifest = self._source.latest_with_hash()
         self._source.identity(manifest)
         head = self._target.head()
@@ -42,7 +42,7 @@ class _Clone:
         if head.value not in {None, sha256, *(known for known, _ in past)}:
             raise OldCopy("the other store holds a state of this hub that this one does not know")
         expected = dict.fromkeys(objects_of_manifest(self._source, sha256, manifest))
-        steps = ArchiveSteps(progress, len(expected))
+        steps = ProgressCounter(len(expected), progress)
         steps.begin()
         for object_ in expected:
             self._copy_object(object_)
@@ -65,7 +65,7 @@ class _Clone:
         )
 
     def _copy_past_state(
-        self, sha256: bytes, manifest: ArchiveManifest, seen: set[str], steps: ArchiveSteps
+        self, sha256: bytes, manifest: ArchiveManifest, seen: set[str], steps: ProgressCounter
     ) -> int:
         """Copy what is left of an earlier state; return how many objects are missing."""
         lost = 0
@@ -101,7 +101,7 @@ class _Clone:
         self._target.read_back(object_.key, size, object_.sha256, self._scratch)
 
 
-def clone(store: Store, to: Store, hub_id: bytes, *, progress: ArchiveProgress) -> Cloned:
+def clone(store: Store, to: Store, hub_id: bytes, *, progress: Progress) -> Cloned:
     """Bring another store to the same state; after an interruption a second run continues."""
     with tempfile.TemporaryDirectory(prefix="veen-archive-") as scratch:
         source, target = HubArchive(store, hub_id), HubArchive(to, hub_id)

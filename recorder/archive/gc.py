@@ -16,7 +16,7 @@ from recorder.archive.manifest import ArchiveKeys, ArchiveManifest, LabelManifes
 from recorder.archive.store import HubArchive
 from veen.log import layout
 from veen.objects.port import ObjectMissing, Retention
-from veen.system.environment import ArchiveProgress, ArchiveSteps
+from veen.system.environment import Progress, ProgressCounter
 
 _COLLECTABLE: Final = ("tail/", "version/")
 
@@ -142,8 +142,8 @@ def forgettable(archive: HubArchive, keeping: Keeping) -> Forgettable:
     )
 
 
-def forget(retention: Retention, forgettable: Forgettable, progress: ArchiveProgress) -> None:
-    steps = ArchiveSteps(progress, len(forgettable.keys))
+def forget(retention: Retention, forgettable: Forgettable, progress: Progress) -> None:
+    steps = ProgressCounter(len(forgettable.keys), progress)
     steps.begin()
     for key in forgettable.keys:
         retention.delete(key)

@@ -36,7 +36,7 @@ from veen.log.entry import control_label
 from veen.log.layout import ChunkName, OpenChunkName, RecorderName, leaf_file, tombstone_file
 from veen.objects.port import HeadMoved, HeadUnknown, Store
 from veen.recorder_checkpoint import RecorderCheckpoint
-from veen.system.environment import ArchiveProgress, ArchiveSteps
+from veen.system.environment import Progress, ProgressCounter
 
 _MAX_TRIES: Final = 10
 
@@ -84,7 +84,7 @@ class LabelPush:
         upload: Upload,
         files: LabelStock,
         known: LabelManifest | None,
-        steps: ArchiveSteps,
+        steps: ProgressCounter,
     ) -> None:
         self._source = source
         self._upload = upload
@@ -278,7 +278,7 @@ class _Push:
         self._previous = None if value is None else archive.document(value, ArchiveManifest)
         self._known = _hashes(self._previous) if self._previous else frozenset()
 
-    def run(self, sealer: EscrowSealer | None, progress: ArchiveProgress) -> Pushed:
+    def run(self, sealer: EscrowSealer | None, progress: Progress) -> Pushed:
         recorder = self._source.recorder_names()
         before = self._source.moment()
         labels = self._labels(progress)
@@ -305,13 +305,13 @@ class _Push:
             is_escrowed=self._is_escrowed(escrow, documents.identity),
         )
 
-    def _labels(self, progress: ArchiveProgress) -> list[LabelManifest]:
+    def _labels(self, progress: Progress) -> list[LabelManifest]:
         """Push all labels, the control log last, since the entries of the others depend on it."""
         control = control_label(self._archive.keys.hub_id)
         inventory = self._source.inventory()
         names = sorted(inventory.labels, key=lambda label: (label == control, label))
         self._verify_labels(set(names))
-        steps = ArchiveSteps(progress, sum(map(files_in, inventory.labels.values())))
+        steps = ProgressCounter(sum(map(files_in, inventory.labels.values())), progress)
         steps.begin()
         manifests = []
         for label in names:
@@ -321,7 +321,7 @@ class _Push:
         return [manifest for manifest in manifests if manifest.end_seq]
 
     def _label(
-        self, label: bytes, known: LabelManifest | None, steps: ArchiveSteps
+        self, label: bytes, known: LabelManifest | None, steps: ProgressCounter
     ) -> LabelManifest:
         """Push a label; a file that is renamed meanwhile causes another attempt."""
         for _ in range(_MAX_TRIES):
@@ -409,7 +409,7 @@ class _Push:
 
 
 def push(
-    source: PushSource, store: Store, *, sealer: EscrowSealer | None, progress: ArchiveProgress
+    source: PushSource, store: Store, *, sealer: EscrowSealer | None, progress: Progress
 ) -> Pushed:
     """Bring the archive of a hub up to date with its data directory; idempotent.
 

@@ -26,7 +26,7 @@ from veen.log import layout
 from veen.log.chunk import decode_checkpoint_index, encode_checkpoint_index
 from veen.log.layout import OpenChunkName, leaf_file, tombstone_file
 from veen.system import durable
-from veen.system.environment import ArchiveProgress, ArchiveSteps
+from veen.system.environment import Progress, ProgressCounter
 
 
 class CannotCut(VeenError):
@@ -115,13 +115,11 @@ class _Restore:
         self._limits = limits
         self._at = at
 
-    def run(
-        self, sha256: bytes, manifest: ArchiveManifest, progress: ArchiveProgress
-    ) -> RestoredArchive:
+    def run(self, sha256: bytes, manifest: ArchiveManifest, progress: Progress) -> RestoredArchive:
         for folder in ("log", layout.RECORDER, escrows.KEYS):
             durable.make_directory(self._root / folder)
         labels = list(self._archive.labels(manifest))
-        steps = ArchiveSteps(progress, sum(label.stored_bytes for label in labels))
+        steps = ProgressCounter(sum(label.stored_bytes for label in labels), progress)
         steps.begin()
         all_labels = [self._label(label, steps) for label in labels]
         steps.finish()
@@ -138,7 +136,7 @@ class _Restore:
         for identifier, seed in sorted(seeds.items()):
             durable.write(self._root / escrows.KEYS / escrows.file_name(identifier), seed)
 
-    def _label(self, label: LabelManifest, steps: ArchiveSteps) -> RestoredLabel:
+    def _label(self, label: LabelManifest, steps: ProgressCounter) -> RestoredLabel:
         plan = stored_until(label, self._at)
         end_seq = plan.segments[-1].end_seq if plan.segments else 0
         last_ts = plan.segments[-1].last_ts if plan.segments else 0
@@ -225,7 +223,7 @@ def restore(
     *,
     seeds: Callable[[ArchiveManifest], Seeds],
     limits: Limits,
-    progress: ArchiveProgress,
+    progress: Progress,
     at: int | None = None,
     finish: Finish = lambda _root, _restored: None,
 ) -> RestoredArchive:

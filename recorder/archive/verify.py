@@ -44,7 +44,7 @@ from veen.log.chunk import ChunkSummary, PeakSnapshot, Tombstone, decode_checkpo
 from veen.log.layout import leaf_file, tombstone_file
 from veen.objects.port import ObjectMissing
 from veen.recorder_checkpoint import RecorderCheckpoint
-from veen.system.environment import ArchiveProgress, ArchiveSteps
+from veen.system.environment import Progress, ProgressCounter
 from veen.wire import cbor
 from veen.wire.objects import WireObject
 
@@ -118,13 +118,12 @@ class _Check:
         self._scratch = scratch
         self._flaws: set[Flaw] = set()
 
-    def run(self, progress: ArchiveProgress) -> ArchiveVerified:
+    def run(self, progress: Progress) -> ArchiveVerified:
         sha256, manifest = self._archive.latest_with_hash()
         hub, keys = self._documents(manifest), self._archive.keys
         manifests = [label for label in map(self._label, manifest.labels) if label is not None]
-        steps = ArchiveSteps(
-            progress, sum(len([*objects_of_label(keys, label)]) for label in manifests)
-        )
+        total = sum(len([*objects_of_label(keys, label)]) for label in manifests)
+        steps = ProgressCounter(total, progress)
         steps.begin()
         for label in manifests:
             self._check_label(label, hub, steps)
@@ -197,7 +196,7 @@ class _Check:
         return self._try(key, lambda: self._archive.label_of(ref))
 
     def _check_label(
-        self, label: LabelManifest, hub: HubIdentity | None, steps: ArchiveSteps
+        self, label: LabelManifest, hub: HubIdentity | None, steps: ProgressCounter
     ) -> None:
         keys = self._archive.keys
         small: dict[str, bytes] = {}
@@ -292,7 +291,7 @@ def check(
     archive: HubArchive,
     *,
     read_all: bool,
-    progress: ArchiveProgress,
+    progress: Progress,
     known: HubIdentity | None = None,
 ) -> ArchiveVerified:
     """Verify one hub of a store; a store that does not answer is not a flaw, and raises.

@@ -7,7 +7,7 @@ is here too.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from veen.client.client import Client
 from veen.errors import Untrusted
 from veen.events import IMPORT_NAMESPACE
 from veen.log.nodes import NODE_BYTES, NodeFile
+from veen.system.environment import Progress
 
 _NODE_BATCH = 4_096
 _ROWS = """
@@ -125,9 +126,6 @@ def _nodes(
                 yield near, raw[number : number + NODE_BYTES]
 
 
-Progress = Callable[[int], None]
-
-
 class RebuiltIndex(NamedTuple):
     """How many entries the new index holds; ``compared`` is None without an old index."""
 
@@ -165,7 +163,7 @@ def build(
         ends = {row.stream_no: row.head_seq for row in writer.streams()}
         # Up to the heads at the start, since the hub may never be idle.
         while count and any(row.position < ends.get(row.stream_no, 0) for row in writer.streams()):
-            progress(total)
+            progress(total, None)
             count = follower.round()
             total += count
         if follower.import_trouble is not None:

@@ -41,7 +41,7 @@ from veen.log.layout import ChunkName, RecorderName
 from veen.recorder_checkpoint import RecorderCheckpoint, StreamEnd
 
 _CODE: Final = "RECORDER"
-Watch = Callable[[ChunkFindings], None]
+ChunkObserver = Callable[[ChunkFindings], None]
 """Receives the final findings of each chunk, in the order of the log."""
 
 
@@ -78,8 +78,8 @@ def in_order(read: Read) -> AuditPool:
     return AuditPool(run, again)
 
 
-def no_audit_progress(_findings: ChunkFindings) -> None:
-    """A ``Watch`` that does nothing."""
+def ignore_chunk(_findings: ChunkFindings) -> None:
+    """A ChunkObserver that does nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +125,7 @@ class LogFindings:
 
 
 def audit_log(
-    log: AuditedLog, context: Context, pool: AuditPool, watch: Watch = no_audit_progress
+    log: AuditedLog, context: Context, pool: AuditPool, observe: ChunkObserver = ignore_chunk
 ) -> LogFindings:
     """Audit the control label, then all others with the capabilities and streams it logged."""
     control = control_label(context.hub.hub_id)
@@ -136,12 +136,12 @@ def audit_log(
         log.inventory.of(label)
     plans = [_plan(log, label, bound) for label in sorted(log.inventory.labels)]
     first = list(
-        _labels([plan for plan in plans if plan.label == control], log, context, pool, watch)
+        _labels([plan for plan in plans if plan.label == control], log, context, pool, observe)
     )
     records = chain(*(label.control_records for label in first))
     is_whole = log.control_is_whole and not any(label.faults for label in first)
     context = context.with_control_records(records, is_whole=is_whole)
-    others = _labels([plan for plan in plans if plan.label != control], log, context, pool, watch)
+    others = _labels([plan for plan in plans if plan.label != control], log, context, pool, observe)
     labels = [*first, *others]
     faults = [*check_rates(_uses(labels), context, log.read)]
     expected = {
@@ -157,13 +157,17 @@ def audit_log(
 
 
 def _labels(
-    plans: list[LabelPlan], log: AuditedLog, context: Context, pool: AuditPool, watch: Watch
+    plans: list[LabelPlan],
+    log: AuditedLog,
+    context: Context,
+    pool: AuditPool,
+    observe: ChunkObserver,
 ) -> Iterator[LabelFindings]:
     continuities = [LabelContinuity(plan, context) for plan in plans]
     run = pool.run(_tasks(continuities), context)
     for continuity in continuities:
         for task in continuity.plan.tasks:
-            watch(continuity.settle(next(run), _again(task, context, pool)))
+            observe(continuity.settle(next(run), _again(task, context, pool)))
         yield continuity.finish(log.read)
 
 

@@ -6,34 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
-ArchiveProgress = Callable[[int, int], None]
-"""Receives the amount done and the total."""
 Progress = Callable[[int, int | None], None]
 """Receives the amount done, and the total if it is known."""
 Watch = Callable[[str, str], AbstractContextManager[Progress]]
 """Opens the progress of a task, given its description and its unit."""
 _SPAN = 1 << 32
-
-
-@dataclass(slots=True)
-class ArchiveSteps:
-    """Progress in steps; steps beyond the expected ``total`` increase it."""
-
-    progress: ArchiveProgress
-    total: int
-    done: int = 0
-
-    def begin(self) -> None:
-        self.progress(self.done, self.total)
-
-    def add(self, amount: int = 1) -> None:
-        self.done += amount
-        self.total = max(self.done, self.total)
-        self.progress(self.done, self.total)
-
-    def finish(self) -> None:
-        """Report the end, even if fewer steps were needed."""
-        self.progress(self.total, self.total)
 
 
 def no_progress(_done: int, _all: int | None) -> None:
@@ -49,22 +26,30 @@ def prefixed(watch: Watch, which: str) -> Watch:
     return lambda what, unit: watch(f"{which}: {what}", unit)
 
 
-class Count:
-    """Reports progress in bytes; ``due`` is the total."""
+class ProgressCounter:
+    """Adds up what is done, such as bytes or steps; what exceeds the ``total`` increases it."""
 
-    def __init__(self, due: int, progress: Progress = no_progress) -> None:
+    def __init__(self, total: int, progress: Progress = no_progress) -> None:
         self._done = 0
-        self._due = due
+        self._total = total
         self._progress = progress
 
-    def add(self, size: int) -> None:
-        self._done += size
-        self._progress(self._done, self._due)
+    def begin(self) -> None:
+        self._progress(self._done, self._total)
+
+    def add(self, amount: int = 1) -> None:
+        self._done += amount
+        self._total = max(self._done, self._total)
+        self._progress(self._done, self._total)
 
     def through(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
         for block in blocks:
             yield block
             self.add(len(block))
+
+    def finish(self) -> None:
+        """Report the end, even if less was needed."""
+        self._progress(self._total, self._total)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,7 @@ from support.hub.hub_process import hub_in
 from veen.errors import Malformed, Untrusted
 from veen.events import IMPORT_SCHEMA as IMPORTED
 from veen.keystore.directory import ClientDir
+from veen.system.environment import no_progress
 
 LAST = 12
 
@@ -158,11 +159,11 @@ def test_a_follower_takes_imports_up_and_a_rebuild_does_not_lose_them(
             follower = Follower(reader, writer, opener)
             assert [follower.round(), follower.round()] == [LAST, 0]
         assert replayed(zone, home, identity).matches
-        result = rebuild.rebuild(home, reader, opener, None, lambda _: None)
+        result = rebuild.rebuild(home, reader, opener, None, no_progress)
         assert result.compared == Compared(2 * LAST, [])
         assert replayed(zone, home, identity).matches
         meddled(home)
-        compared = rebuild.verify(home, reader, opener, None, lambda _: None)
+        compared = rebuild.verify(home, reader, opener, None, no_progress)
         assert {(difference.stream, difference.seq) for difference in compared.differences} == {
             (zone.world.stream, 3), (zone.target, 3),
         }  # fmt: skip
@@ -192,7 +193,7 @@ def test_an_import_stream_of_a_hub_that_is_not_pinned_stops_itself_alone(
         assert [follower.round(), follower.round()] == [0, 0]
         assert "is not pinned" in str(status(home, 0).trouble)
         with pytest.raises(Untrusted, match="is not pinned"):
-            rebuild.rebuild(home, reader, opener, None, lambda _: None)
+            rebuild.rebuild(home, reader, opener, None, no_progress)
         subscribed(zone, home, identity)
         assert follower.round() == 3
         assert status(home, 0).trouble is None

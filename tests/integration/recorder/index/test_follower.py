@@ -19,6 +19,7 @@ from recorder.stream_map import StrangeProfile
 from support.recorder import index_recorded
 from veen.client.transport import Fork, RetryPolicy
 from veen.errors import Untrusted
+from veen.system.environment import no_progress
 
 NOW = 2_000_000_000
 IMPATIENT = RetryPolicy(attempts=1, first_sec=0.01, most_sec=0.01, timeout_sec=2)
@@ -177,17 +178,17 @@ def test_rebuilds_beside_and_says_whether_it_agreed(
     index_recorded.catch_up(reader, home, requested=expected)
     with opening(session.identity.readers(), session.limits, 0) as opener:
         first = home.current()
-        clean = rebuilding.verify(home, reader, opener, expected, _unheard)
+        clean = rebuilding.verify(home, reader, opener, expected, no_progress)
         assert (clean.entries, clean.differences, home.current()) == (30, [], first)
         with tables.connected(first, writable=True) as db:
             db.execute("DELETE FROM events WHERE place = (SELECT max(place) - 3 FROM events)")
-        result = rebuilding.rebuild(home, reader, opener, expected, _unheard)
+        result = rebuilding.rebuild(home, reader, opener, expected, no_progress)
         assert result.compared is not None
         assert [
             (difference.stream, difference.seq) for difference in result.compared.differences
         ] == [("record/2", 27)]
         assert (home.current() == first, first.root.exists()) == (False, False)
-        again = rebuilding.rebuild(home, reader, opener, expected, _unheard)
+        again = rebuilding.rebuild(home, reader, opener, expected, no_progress)
     assert again.compared is not None
     assert (again.entries, again.compared.differences) == (30, [])
 
@@ -242,7 +243,3 @@ def test_a_stream_with_epochs_that_comes_later_does_not_hold_up_the_others(
         index_recorded.SECOND,
         index_recorded.EMPTY,
     }
-
-
-def _unheard(_done: int) -> None:
-    """Nobody wants to know."""
