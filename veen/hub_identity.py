@@ -6,7 +6,7 @@ key signs the whole document, so a client that pins hub_id can verify the rest.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -17,6 +17,7 @@ from veen.errors import Malformed, Untrusted
 from veen.label import Profile, hub_id
 from veen.receipt import Receipt
 from veen.timestamp import readable_time
+from veen.wire import cbor
 from veen.wire.objects import WireMap
 from veen.wire.schema import Bytes32, Bytes64, Version
 
@@ -193,3 +194,27 @@ class CheckpointBinding(WireMap):
     epoch: int
     upto_seq: int
     mmr_root: Bytes32
+
+
+def binding_line_head(hub_id: bytes) -> bytes:
+    """The first bytes of every line of a binding manifest."""
+    return b"\xa7\x01\x01\x02\x58\x20" + hub_id
+
+
+def binding_at(raw: bytes, at: int) -> tuple[int, CheckpointBinding | None]:
+    """A line of a binding manifest, and where it ends; None for a line that is malformed."""
+    try:
+        end = cbor.skip(raw, at)
+        return end, CheckpointBinding.decode(raw[at:end])
+    except Malformed:
+        return len(raw), None
+
+
+def whole_bindings(raw: bytes) -> Iterator[CheckpointBinding]:
+    """The lines of a binding manifest up to the first that is malformed."""
+    at = 0
+    while at < len(raw):
+        at, line = binding_at(raw, at)
+        if line is None:
+            return
+        yield line

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
 
@@ -16,9 +16,11 @@ from veen.hub_identity import (
     CheckpointBinding,
     HubIdentity,
     HubKey,
+    binding_line_head,
     epoch_span,
     key_id,
     new_identity,
+    whole_bindings,
 )
 from veen.identity_store import SignedIdentity
 from veen.label import Profile
@@ -29,9 +31,8 @@ from veen.wire import cbor
 _log = logging.getLogger(__name__)
 
 Randomness = Callable[[int], bytes]
-# The first bytes of a line of the binding manifest, and more bytes than any line has.
-_LINE_HEAD: Final = b"\xa7\x01\x01\x02\x58\x20"
 _TAIL_BYTES: Final = 512
+"""More bytes than any line of the binding manifest has."""
 
 
 class HubKeys:
@@ -199,9 +200,10 @@ def _whole_lines(handle: int, hub: bytes) -> int:
     size = os.fstat(handle).st_size
     start = max(0, size - _TAIL_BYTES)
     tail = os.pread(handle, _TAIL_BYTES, start)
-    last = tail.rfind(_LINE_HEAD + hub)
+    head = binding_line_head(hub)
+    last = tail.rfind(head)
     if last < 0:
-        return 0 if (_LINE_HEAD + hub).startswith(tail) else size
+        return 0 if head.startswith(tail) else size
     try:
         return start + cbor.skip(tail, last)
     except Malformed:
@@ -226,19 +228,7 @@ def read_bindings(datadir: DataDir) -> list[CheckpointBinding]:
         raw = datadir.file(layout.CHECKPOINT_BINDING).read_bytes()
     except FileNotFoundError:
         return []
-    return list(_lines(raw))
-
-
-def _lines(raw: bytes) -> Iterator[CheckpointBinding]:
-    at = 0
-    while at < len(raw):
-        try:
-            end = cbor.skip(raw, at)
-            line = CheckpointBinding.decode(raw[at:end])
-        except Malformed:
-            return
-        yield line
-        at = end
+    return list(whole_bindings(raw))
 
 
 def _new_key(datadir: DataDir, random: Randomness) -> SigningKey:

@@ -17,10 +17,11 @@ from recorder.archive.manifest import (
     TailSegment,
 )
 from recorder.archive.push import read_document
-from recorder.archive.source import EntryFrame, Place, bindings, walk_frames
+from recorder.archive.source import EntryFrame, Place, walk_frames
 from recorder.archive.store import HubArchive
 from recorder.archive.verify import places
 from veen.errors import Untrusted, VeenError
+from veen.hub_identity import whole_bindings
 from veen.limits import Limits
 from veen.log import layout
 from veen.log.chunk import decode_checkpoint_index, encode_checkpoint_index
@@ -206,7 +207,7 @@ class _Restore:
         return made_at
 
     def _documents(self, manifest: ArchiveManifest, held: set[Place]) -> None:
-        lines = bindings(self._archive.version(manifest.binding))
+        lines = whole_bindings(self._archive.version(manifest.binding))
         content = b"".join(line.encode() for line in lines if (line.label, line.upto_seq) in held)
         durable.write(self._root / layout.CHECKPOINT_BINDING, content)
         for name, sha256 in (

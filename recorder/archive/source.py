@@ -20,7 +20,7 @@ from recorder.archive.manifest import ArchivedFile, ArchivedSegment, TailSegment
 from veen.audit.context import Stock, take_inventory
 from veen.checkpoint import Checkpoint
 from veen.errors import Malformed, Untrusted, VeenError
-from veen.hub_identity import CheckpointBinding, HubIdentity
+from veen.hub_identity import CheckpointBinding, HubIdentity, whole_bindings
 from veen.limits import ENTRY_HEADER_BYTES, Limits
 from veen.log import layout
 from veen.log.chunk import CheckpointRef, Tombstone, decode_checkpoint_index
@@ -255,7 +255,7 @@ class PushSource:
 
     def _read_bindings(self) -> Iterator[CheckpointBinding]:
         path = self.root / layout.CHECKPOINT_BINDING
-        return bindings(path.read_bytes() if path.exists() else b"")
+        return whole_bindings(path.read_bytes() if path.exists() else b"")
 
     def _last_frame(self, name: OpenChunkName) -> EntryFrame | None:
         reached = self._hub.acknowledged(name.label)
@@ -305,16 +305,3 @@ class PushSource:
             return self._bytes(name)
         except FileNotFoundError:
             raise VeenError(f"{self.root} has no {name}: it is not a hub's, or not whole") from None
-
-
-def bindings(raw: bytes) -> Iterator[CheckpointBinding]:
-    """Yield the complete lines of a binding manifest."""
-    at = 0
-    while at < len(raw):
-        try:
-            end = cbor.skip(raw, at)
-            line = CheckpointBinding.decode(raw[at:end])
-        except Malformed:
-            return
-        yield line
-        at = end

@@ -31,13 +31,13 @@ from recorder.archive.manifest import (
     RecorderManifest,
 )
 from recorder.archive.push import read_document
-from recorder.archive.source import Place, bindings
+from recorder.archive.source import Place
 from recorder.archive.store import HubArchive
 from veen.checkpoint import Checkpoint
 from veen.client.session import newest_identity
 from veen.digest import h
 from veen.errors import Malformed, Untrusted
-from veen.hub_identity import HubIdentity
+from veen.hub_identity import HubIdentity, whole_bindings
 from veen.label import DEFAULT_PROFILE, derive_label, routing_key
 from veen.log import layout
 from veen.log.chunk import ChunkSummary, PeakSnapshot, Tombstone, decode_checkpoint_index
@@ -168,7 +168,7 @@ class _Check:
 
     def _bindings(self, manifest: ArchiveManifest, held: set[Place]) -> None:
         def check() -> None:
-            lines = bindings(self._archive.version(manifest.binding))
+            lines = whole_bindings(self._archive.version(manifest.binding))
             lost = held - {(line.label, line.upto_seq) for line in lines}
             if lost:
                 label, upto = min(lost)

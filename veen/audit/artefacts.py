@@ -12,7 +12,7 @@ from veen.checkpoint import Checkpoint
 from veen.crypto import signature_is_valid
 from veen.digest import ht
 from veen.errors import Malformed, Untrusted
-from veen.hub_identity import CheckpointBinding, HubKey
+from veen.hub_identity import CheckpointBinding, HubKey, binding_at, binding_line_head
 from veen.label import DEFAULT_PROFILE, Profile
 from veen.log import layout
 from veen.log.chunk import CheckpointRef, ChunkSummary, ChunkTally, PeakSnapshot
@@ -239,12 +239,12 @@ class BindingLine(NamedTuple):
 
 def read_lines(raw: bytes, hub_id: bytes) -> Iterator[BindingLine]:
     """The lines of a manifest; a malformed line extends to where the next begins."""
-    begin = b"\xa7\x01\x01\x02\x58\x20" + hub_id
+    head = binding_line_head(hub_id)
     at = 0
     while at < len(raw):
-        end, binding = _line(raw, at)
+        end, binding = binding_at(raw, at)
         if binding is None:
-            following = raw.find(begin, at + 1)
+            following = raw.find(head, at + 1)
             end = following if following >= 0 else len(raw)
         yield BindingLine(at, raw[at:end], binding)
         at = end
@@ -289,11 +289,3 @@ def _unbound(missing: set[Place], size: int) -> Iterator[AuditFault]:
     for label, upto in sorted(missing):
         what = f"no line for the checkpoint of label {label.hex()} at {upto}"
         yield AuditFault(layout.CHECKPOINT_BINDING, size, upto, what, "BINDING")
-
-
-def _line(raw: bytes, at: int) -> tuple[int, CheckpointBinding | None]:
-    try:
-        end = cbor.skip(raw, at)
-        return end, CheckpointBinding.decode(raw[at:end])
-    except Malformed:
-        return len(raw), None
