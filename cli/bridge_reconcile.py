@@ -22,10 +22,9 @@ from bridge.reconcile.collect import (
     NullCollector,
     collect_offline,
     collect_online,
-    with_more,
 )
 from bridge.reconcile.collect_logs import PlacedImport
-from bridge.reconcile.facts import ForeignFact, fact_lines, read_fact_files
+from bridge.reconcile.facts import ForeignFact, fact_lines, merge, read_fact_files
 from bridge.reconcile.reconcile import reconcile as reconciled
 from bridge.reconcile.render import ReportPlaces, keep, text
 from bridge.reconcile.report import Class, ReconcileReport
@@ -160,7 +159,7 @@ class FactsOptions:
         result = collected(settings, reader, self.carrier, self.key, NullCollector(), chosen)
         facts = result.facts
         if self.facts:
-            facts = with_more(facts, read_fact_files(self.facts), chosen)
+            facts = merge(facts, read_fact_files(self.facts), chosen)
         absent = chosen - {source.checkpoint_id for source in facts.sources}
         if absent:
             raise Refused(

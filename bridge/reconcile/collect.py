@@ -287,32 +287,6 @@ def together(
     return facts_of(by_kind)
 
 
-def with_more(
-    facts: ReconcileFacts, more: ReconcileFacts, chosen: Collection[bytes] = ()
-) -> ReconcileFacts:
-    """Facts from two sources; a newer C1 of a hub replaces an older one, unless that is the
-    ``chosen`` checkpoint.
-    """
-    newest: dict[bytes, CheckpointFact] = {}
-    for source in sorted(
-        [*facts.sources, *more.sources],
-        key=lambda item: (item.checkpoint_id in chosen, item.created_at),
-    ):
-        newest[source.hub_id] = source
-    return ReconcileFacts(
-        exports=[*facts.exports, *more.exports],
-        imports=[*facts.imports, *more.imports],
-        standings=[*facts.standings, *more.standings],
-        repeats=[*facts.repeats, *more.repeats],
-        entries=[*facts.entries, *more.entries],
-        forks=[*facts.forks, *more.forks],
-        routes=[*facts.routes, *more.routes],
-        strangers=[*facts.strangers, *more.strangers],
-        sources=tuple(sorted(newest.values())),
-        target=facts.target or more.target,
-    )
-
-
 def _of_routes(
     settings: BridgeSettings, came: Collection[bytes], log: Iterable[RecordedEntry]
 ) -> Iterator[RecordedEntry]:

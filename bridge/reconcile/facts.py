@@ -8,8 +8,8 @@ of the kind of the fact and its fields in order, with bytes in hex.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
@@ -177,16 +177,39 @@ _KINDS: Final[dict[str, Any]] = {
 }
 _NAMES: Final[dict[type[Any], str]] = {kind: name for name, kind in _KINDS.items()}
 _SOURCE, _TARGET = "source", "target"
+KINDS: Final = (*_KINDS, _SOURCE, _TARGET)
 _FIELDS: Final = {name: tuple(get_type_hints(kind).values()) for name, kind in _KINDS.items()}
+_LIST_OF_KIND: Final = {kind: "entries" if kind == "entry" else f"{kind}s" for kind in _KINDS}
+"""The field of ReconcileFacts that has the facts of a kind."""
+
+
+def by_kind(facts: ReconcileFacts) -> Iterator[tuple[str, Iterable[Fact]]]:
+    """The facts of each kind, without checkpoints."""
+    return ((kind, getattr(facts, name)) for kind, name in _LIST_OF_KIND.items())
+
+
+def merge(
+    facts: ReconcileFacts, more: ReconcileFacts, chosen: Collection[bytes] = ()
+) -> ReconcileFacts:
+    """Facts from two sources; a newer C1 of a hub replaces an older one, unless that is the
+    ``chosen`` checkpoint.
+    """
+    newest: dict[bytes, CheckpointFact] = {}
+    for source in sorted(
+        [*facts.sources, *more.sources],
+        key=lambda item: (item.checkpoint_id in chosen, item.created_at),
+    ):
+        newest[source.hub_id] = source
+    lists: dict[str, Any] = {
+        name: [*getattr(facts, name), *getattr(more, name)] for name in _LIST_OF_KIND.values()
+    }
+    sources = tuple(sorted(newest.values()))
+    return replace(facts, **lists, sources=sources, target=facts.target or more.target)
 
 
 def fact_lines(facts: ReconcileFacts) -> Iterator[bytes]:
-    for facts_of_kind in (
-        facts.exports, facts.imports, facts.standings, facts.repeats, facts.entries, facts.forks,
-        facts.routes, facts.strangers,
-    ):  # fmt: skip
-        for fact in facts_of_kind:
-            yield fact_line(fact)
+    for _, facts_of_kind in by_kind(facts):
+        yield from map(fact_line, facts_of_kind)
     for source in facts.sources:
         yield _checkpoint_line(_SOURCE, source)
     if facts.target is not None:
@@ -205,33 +228,26 @@ def read_facts(lines: Iterable[str | bytes], chosen: Collection[bytes] = ()) -> 
     """Decode lines, or raise Malformed at the first that is no fact. If they contain several
     checkpoints of a hub, C1 is the checkpoint ``chosen`` by its id.
     """
-    by_kind: dict[str, list[Any]] = {name: [] for name in (*_KINDS, _SOURCE, _TARGET)}
+    parsed: dict[str, list[Any]] = {name: [] for name in KINDS}
     for number, line in enumerate(lines, 1):
         try:
             kind, fact = parse(line)
         except Malformed as error:
             raise Malformed(f"line {number}: {error}") from error
-        by_kind[kind].append(fact)
+        parsed[kind].append(fact)
     if chosen:
-        by_kind[_SOURCE] = _chosen(by_kind[_SOURCE], chosen)
-    return facts_of(by_kind)
+        parsed[_SOURCE] = _chosen(parsed[_SOURCE], chosen)
+    return facts_of(parsed)
 
 
-def facts_of(by_kind: dict[str, list[Any]]) -> ReconcileFacts:
+def facts_of(lists: Mapping[str, list[Any]]) -> ReconcileFacts:
     """Facts from lists by kind; a hub has one C1, and there is one C2."""
-    sources = sorted(set(by_kind[_SOURCE]))
-    targets = sorted(set(by_kind[_TARGET]))
+    sources = sorted(set(lists[_SOURCE]))
+    targets = sorted(set(lists[_TARGET]))
     if len({source.hub_id for source in sources}) < len(sources) or len(targets) > 1:
         raise Malformed("two checkpoints of one hub; take the one to reconcile by")
     return ReconcileFacts(
-        exports=by_kind["export"],
-        imports=by_kind["import"],
-        standings=by_kind["standing"],
-        repeats=by_kind["repeat"],
-        entries=by_kind["entry"],
-        forks=by_kind["fork"],
-        routes=by_kind["route"],
-        strangers=by_kind["stranger"],
+        **{name: lists[kind] for kind, name in _LIST_OF_KIND.items()},
         sources=tuple(sources),
         target=targets[0] if targets else None,
     )

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from bridge.reconcile.facts import (
+    KINDS,
     BundleFact,
     BundleState,
     CheckpointFact,
@@ -21,6 +23,7 @@ from bridge.reconcile.facts import (
     LedgerFact,
     ReconcileFacts,
     RouteFact,
+    by_kind,
     facts_of,
     read_facts,
 )
@@ -39,10 +42,6 @@ from bridge.reconcile.report import (
 )
 
 CHECKPOINTS: Final = ('["source"', '["target"')
-_KINDS: Final = (
-    "export", "import", "standing", "entry", "repeat", "fork", "route", "stranger", "source",
-    "target",
-)  # fmt: skip
 _LINES: Final = 1 << 15
 
 
@@ -191,15 +190,7 @@ def distilled(lines: Iterable[str], settled: dict[str, int] | None) -> Iterator[
     exports, imports = list(facts.exports), list(facts.imports)
     yield from (("run", run) for run in runs_of(imports, settled))
     yield from (("claim", claim) for claim in set(root_claims(exports, imports, ())))
-    for kind, facts_of_kind in (
-        ("export", exports),
-        ("standing", facts.standings),
-        ("entry", facts.entries),
-        ("repeat", facts.repeats),
-        ("fork", facts.forks),
-        ("route", facts.routes),
-        ("stranger", facts.strangers),
-    ):
+    for kind, facts_of_kind in by_kind(replace(facts, exports=exports, imports=())):
         yield from ((kind, fact) for fact in set(facts_of_kind))
 
 
@@ -207,31 +198,17 @@ def reconcile_files(paths: Sequence[Path]) -> ReconcileReport:
     """The report of files of facts, in memory proportional to the bundles and not to the events."""
     heads = read_facts(line for line in _lines(paths) if line.startswith(CHECKPOINTS))
     settled = settled_to(heads.target)
-    by_kind: dict[str, list[Any]] = {name: [] for name in (*_KINDS, "claim")}
+    reduced: dict[str, list[Any]] = {name: [] for name in (*KINDS, "claim")}
     runs: list[FactRun] = []
     lines = _lines(paths)
     while batch := list(islice(lines, _LINES)):
         new: list[FactRun] = []
         for kind, fact in distilled(batch, settled):
-            (new if kind == "run" else by_kind[kind]).append(fact)
+            (new if kind == "run" else reduced[kind]).append(fact)
         runs = join_runs([*runs, *new])
-    claims = by_kind.pop("claim")
-    facts = with_checkpoints(facts_of(by_kind), heads)
+    claims = reduced.pop("claim")
+    facts = replace(facts_of(reduced), sources=heads.sources, target=heads.target)
     return reconcile_runs(facts, runs, claims)
-
-
-def with_checkpoints(facts: ReconcileFacts, heads: ReconcileFacts) -> ReconcileFacts:
-    return ReconcileFacts(
-        exports=facts.exports,
-        standings=facts.standings,
-        repeats=facts.repeats,
-        entries=facts.entries,
-        forks=facts.forks,
-        routes=facts.routes,
-        strangers=facts.strangers,
-        sources=heads.sources,
-        target=heads.target,
-    )
 
 
 def _lines(paths: Iterable[Path]) -> Iterator[str]:

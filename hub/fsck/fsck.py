@@ -161,28 +161,13 @@ def verify(
     streams: Iterable[StreamRecord],
     progress: Progress,
     workers: int = 1,
+    depth: Depth = Depth.FULL,
 ) -> AuditReport:
-    """Check everything and report every fault. A directory that a hub holds is refused."""
+    """Check everything and report every fault; with Depth.HASHES, all but the two signatures of
+    each entry. A directory that a hub holds is refused."""
     options = _Options(
         limits=limits, profiles=tuple(profiles), streams=tuple(streams),
-        progress=progress, workers=workers, depth=Depth.FULL,
-    )  # fmt: skip
-    return _verify(datadir, options)
-
-
-def verify_hashes(
-    datadir: DataDir,
-    *,
-    limits: Limits,
-    profiles: Iterable[Profile],
-    streams: Iterable[StreamRecord],
-    progress: Progress,
-    workers: int = 1,
-) -> AuditReport:
-    """Check everything but the two signatures of each entry."""
-    options = _Options(
-        limits=limits, profiles=tuple(profiles), streams=tuple(streams),
-        progress=progress, workers=workers, depth=Depth.HASHES,
+        progress=progress, workers=workers, depth=depth,
     )  # fmt: skip
     return _verify(datadir, options)
 

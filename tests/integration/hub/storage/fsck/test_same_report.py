@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hub.fsck.fsck import verify, verify_hashes
+from hub.fsck.fsck import verify
 from hub.storage.datadir import DataDir
 from hub.storage.log_scan import Logged, pack_pruned
 from hub.storage.retention import Rule, plan_retention, prune
@@ -130,7 +130,9 @@ def test_without_signatures_only_hashes_tell(copy: Path, forge: Any) -> None:
         "streams": driven_hub.STREAMS, "progress": lambda *_: None,
     }  # fmt: skip
     assert [fault.code for fault in verify(DataDir(copy), **options).faults] == ["SIG"]
-    assert [fault.code for fault in verify_hashes(DataDir(copy), **options).faults] == ["SUMMARY"]
+    assert [
+        fault.code for fault in verify(DataDir(copy), **options, depth=Depth.HASHES).faults
+    ] == ["SUMMARY"]
 
 
 def test_the_node_file_helps_to_check_a_root_behind_a_gap(
