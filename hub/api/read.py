@@ -8,10 +8,10 @@ Every view checks that the caller may read the label before the log is read.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from flask import Blueprint, Response
 
@@ -50,45 +50,77 @@ from veen.wire.api import (
     StreamRequest,
     StreamResponse,
 )
+from veen.wire.objects import WireObject
 
 bp = Blueprint("read", __name__)
 PAGE_BYTES: Final = 8_388_608
 _PAGE_ITEMS: Final = 100
 
 
-@bp.post("/v1/receipt")
-def receipt() -> Response:
-    hub, body = hub_context(), small_body()
-    viewer = hub.access.viewer(body.raw)
-    request = body.envelope(ReceiptRequest)
-    row = viewer.label(request.label)
-    verify_in_label(row, request.stream_seq)
-    return answer(
-        ReceiptResponse(
-            receipt=hub.reader.receipt(row.label, request.stream_seq),
-            server_version=SERVER_VERSION,
-        )
+LabelRequest = (
+    ReceiptRequest
+    | ProofRequest
+    | CheckpointRequest
+    | InclusionRequest
+    | ConsistencyRequest
+    | RangeProofRequest
+    | StreamRequest
+)
+RequestT = TypeVar("RequestT", bound=LabelRequest)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelRead(Generic[RequestT]):
+    """A request about a label that the viewer may read."""
+
+    hub: HubContext
+    viewer: Viewer
+    request: RequestT
+    row: LabelRow
+
+
+View = Callable[[LabelRead[RequestT]], WireObject]
+
+
+def label_view(route: str, kind: type[RequestT]) -> Callable[[View[RequestT]], View[RequestT]]:
+    """Make a function the view of a route: it receives the request of a caller who may read the
+    label, and returns the response."""
+
+    def register(view: View[RequestT]) -> View[RequestT]:
+        def respond() -> Response:
+            hub, body = hub_context(), small_body()
+            viewer = hub.access.viewer(body.raw)
+            request = body.envelope(kind)
+            return answer(view(LabelRead(hub, viewer, request, viewer.label(request.label))))
+
+        bp.add_url_rule(route, view.__name__, respond, methods=["POST"])
+        return view
+
+    return register
+
+
+@label_view("/v1/receipt", ReceiptRequest)
+def receipt(read: LabelRead[ReceiptRequest]) -> ReceiptResponse:
+    stream_seq = read.request.stream_seq
+    verify_in_label(read.row, stream_seq)
+    return ReceiptResponse(
+        receipt=read.hub.reader.receipt(read.row.label, stream_seq),
+        server_version=SERVER_VERSION,
     )
 
 
-@bp.post("/v1/proof")
-def proof() -> Response:
-    hub, body = hub_context(), small_body()
-    viewer = hub.access.viewer(body.raw)
-    request = body.envelope(ProofRequest)
-    mmr_proof = proof_of(hub, viewer.label(request.label), request.stream_seq)
-    return answer(ProofResponse(mmr_proof=mmr_proof, server_version=SERVER_VERSION))
+@label_view("/v1/proof", ProofRequest)
+def proof(read: LabelRead[ProofRequest]) -> ProofResponse:
+    mmr_proof = proof_of(read.hub, read.row, read.request.stream_seq)
+    return ProofResponse(mmr_proof=mmr_proof, server_version=SERVER_VERSION)
 
 
-@bp.post("/v1/checkpoint")
-def checkpoint() -> Response:
-    hub, body = hub_context(), small_body()
-    viewer = hub.access.viewer(body.raw)
-    request = body.envelope(CheckpointRequest)
-    row = viewer.label(request.label)
-    verify_in_label(row, request.upto_seq)
-    signed = _checkpoint(hub, viewer, row.label, request.upto_seq)
-    return answer(CheckpointResponse(checkpoint=signed, server_version=SERVER_VERSION))
+@label_view("/v1/checkpoint", CheckpointRequest)
+def checkpoint(read: LabelRead[CheckpointRequest]) -> CheckpointResponse:
+    upto_seq = read.request.upto_seq
+    verify_in_label(read.row, upto_seq)
+    signed = _checkpoint(read.hub, read.viewer, read.row.label, upto_seq)
+    return CheckpointResponse(checkpoint=signed, server_version=SERVER_VERSION)
 
 
 def proof_of(hub: HubContext, row: LabelRow, stream_seq: int) -> MmrProof:
@@ -119,37 +151,28 @@ def _checkpoint(hub: HubContext, viewer: Viewer, label: bytes, upto_seq: int) ->
     return hub.sequencer.checkpoint(label, upto_seq)
 
 
-@bp.post("/tooling/inclusion")
-def inclusion() -> Response:
-    hub, body = hub_context(), small_body()
-    viewer = hub.access.viewer(body.raw)
-    request = body.envelope(InclusionRequest)
-    row = viewer.label(request.label)
-    with measure_proof(hub):
-        proof = hub.reader.inclusion(row.label, request.stream_seq, request.size)
-    return answer(InclusionResponse(proof=proof, server_version=SERVER_VERSION))
+@label_view("/tooling/inclusion", InclusionRequest)
+def inclusion(read: LabelRead[InclusionRequest]) -> InclusionResponse:
+    asked = read.request
+    with measure_proof(read.hub):
+        proof = read.hub.reader.inclusion(read.row.label, asked.stream_seq, asked.size)
+    return InclusionResponse(proof=proof, server_version=SERVER_VERSION)
 
 
-@bp.post("/tooling/consistency")
-def consistency() -> Response:
-    hub, body = hub_context(), small_body()
-    viewer = hub.access.viewer(body.raw)
-    request = body.envelope(ConsistencyRequest)
-    row = viewer.label(request.label)
-    with measure_proof(hub):
-        proof = hub.reader.consistency(row.label, request.old_size, request.new_size)
-    return answer(RangeProofResponse(proof=proof, server_version=SERVER_VERSION))
+@label_view("/tooling/consistency", ConsistencyRequest)
+def consistency(read: LabelRead[ConsistencyRequest]) -> RangeProofResponse:
+    asked = read.request
+    with measure_proof(read.hub):
+        proof = read.hub.reader.consistency(read.row.label, asked.old_size, asked.new_size)
+    return RangeProofResponse(proof=proof, server_version=SERVER_VERSION)
 
 
-@bp.post("/tooling/range_proof")
-def range_proof() -> Response:
-    hub, body = hub_context(), small_body()
-    viewer = hub.access.viewer(body.raw)
-    request = body.envelope(RangeProofRequest)
-    row = viewer.label(request.label)
-    with measure_proof(hub):
-        proof = hub.reader.range_proof(row.label, request.from_seq, request.to_seq, request.size)
-    return answer(RangeProofResponse(proof=proof, server_version=SERVER_VERSION))
+@label_view("/tooling/range_proof", RangeProofRequest)
+def range_proof(read: LabelRead[RangeProofRequest]) -> RangeProofResponse:
+    asked, reader = read.request, read.hub.reader
+    with measure_proof(read.hub):
+        proof = reader.range_proof(read.row.label, asked.from_seq, asked.to_seq, asked.size)
+    return RangeProofResponse(proof=proof, server_version=SERVER_VERSION)
 
 
 @bp.get("/tooling/checkpoint_latest")
@@ -238,25 +261,20 @@ class StreamPage:
         return after if after <= self.end else None
 
 
-@bp.post("/v1/stream")
-def stream() -> Response:
-    hub, body = hub_context(), small_body()
-    viewer = hub.access.viewer(body.raw)
-    request = body.envelope(StreamRequest)
-    row = viewer.label(request.label)
+@label_view("/v1/stream", StreamRequest)
+def stream(read: LabelRead[StreamRequest]) -> StreamResponse:
+    hub, request, row = read.hub, read.request, read.row
     page = StreamPage.of(request, row, hub.settings.max_page_items)
     items = tuple(page.items(hub.reader, row.label, receipts=bool(request.with_receipts)))
     proved = request.with_mmr_proof and items
-    return answer(
-        StreamResponse(
-            label=row.label,
-            from_seq=page.start,
-            to_seq=request.to_seq,
-            items=items,
-            next_cursor=page.next_cursor(items),
-            mmr_proof=proof_of(hub, row, items[-1].stream_seq) if proved else None,
-            server_version=SERVER_VERSION,
-        )
+    return StreamResponse(
+        label=row.label,
+        from_seq=page.start,
+        to_seq=request.to_seq,
+        items=items,
+        next_cursor=page.next_cursor(items),
+        mmr_proof=proof_of(hub, row, items[-1].stream_seq) if proved else None,
+        server_version=SERVER_VERSION,
     )
 
 
