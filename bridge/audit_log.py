@@ -57,7 +57,7 @@ class AuditEvent:
         known = {field.name: field.default is MISSING for field in fields(cls)}
         needed = {name for name, is_needed in known.items() if is_needed}
         if type(document) is not dict or not needed <= set(document) <= set(known):
-            raise Malformed(f"an entry {cls.KIND} with other fields than it has")
+            raise Malformed(f"{cls.KIND}: expected an object of {', '.join(known)}")
         return cls(**{name: _value(cls, name, document[name], hints[name]) for name in document})
 
     def subject_id(self) -> str:
@@ -118,7 +118,7 @@ def _value(kind: type[AuditEvent], name: str, value: Any, hint: Any) -> Any:
             return digest
     elif type(value) is expected and (expected is not int or value >= 0):
         return value
-    raise Malformed(f"an entry {kind.KIND} whose {name} is {value!r}")
+    raise Malformed(f"{kind.KIND}: expected {name} of type {expected.__name__}, got {value!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -412,7 +412,7 @@ def parse(event: RecordEvent) -> AuditEvent:
     """The audit entry that a recorder event contains, or Malformed."""
     kind = _KINDS.get(event.event_type)
     if kind is None:
-        raise Malformed(f"{event.event_type!r} is not an entry of a bridge's audit log")
+        raise Malformed(f"expected an event type of a bridge's audit log, got {event.event_type!r}")
     return kind.read(event.value())
 
 
@@ -425,7 +425,9 @@ LeftOut = Callable[[str, int, VeenError], None]
 
 
 def _warn(stream: str, seq: int, error: VeenError) -> None:
-    _log.warning("%s, stream_seq %d is no entry of the log and is left out: %s", stream, seq, error)
+    _log.warning(
+        "%s, stream_seq %d: not an entry of the audit log, skipped: %s", stream, seq, error
+    )
 
 
 class AuditPending(VeenError):
@@ -497,7 +499,7 @@ class AuditWriter:
         except VeenError as error:
             raise AuditPending(
                 f"{self._client.pending()} entries for {self._stream} wait on disk: {error}; "
-                "run the same command again once the hub takes them"
+                "run the same command again when the hub accepts them"
             ) from error
 
 

@@ -68,9 +68,9 @@ class Header(WireMap):
 
     def rule(self) -> None:
         if not 1 <= self.export_seq_from <= self.export_seq_to:
-            raise Malformed(f"a bundle of {self.export_seq_from} to {self.export_seq_to}")
+            raise Malformed(f"expected a range, got {self.export_seq_from} to {self.export_seq_to}")
         if self.export_stream_id != stream_id(self.export_stream):
-            raise Malformed("export_stream_id is not that of the stream's name")
+            raise Malformed("export_stream_id is not the hash of export_stream")
         if self.source_profile_id != self.export_checkpoint.profile_id:
             raise Malformed("source_profile_id is not that of the checkpoint")
 
@@ -152,10 +152,14 @@ def survey(source: BundleSource, limits: BundleLimits) -> Survey:
     """Locate the parts of a bundle, or refuse it for its sizes or its framing."""
     size = source.seek(0, 2)
     if size > limits.max_bytes:
-        raise Refused(CarrierFault.BUNDLE_SIZE, f"{size} bytes; {limits.max_bytes} are allowed")
+        raise Refused(
+            CarrierFault.BUNDLE_SIZE, f"expected at most {limits.max_bytes} bytes, got {size}"
+        )
     window = _Window(source, size)
     if window.take(1) != PARTS_HEAD:
-        raise Refused(CarrierFault.FRAMING, "no array of header, events and proof", offset=0)
+        raise Refused(
+            CarrierFault.FRAMING, "expected an array of header, events and proof", offset=0
+        )
     header = _header(window)
     digest = Hasher.tagged(TAG)
     digest.update(header.unnamed())
@@ -166,7 +170,7 @@ def survey(source: BundleSource, limits: BundleLimits) -> Survey:
     if window.offset != size:
         raise Refused(
             CarrierFault.FRAMING,
-            f"{size - window.offset} bytes follow the proof",
+            f"expected the end after the proof, got {size - window.offset} more bytes",
             offset=window.offset,
         )
     try:
@@ -181,7 +185,11 @@ def read_batch(source: BundleSource, batch: EventBatch) -> bytes:
     source.seek(batch.offset)
     raw = source.read(batch.size)
     if len(raw) != batch.size:
-        raise Refused(CarrierFault.FRAMING, "the bundle has become shorter", offset=batch.offset)
+        raise Refused(
+            CarrierFault.FRAMING,
+            f"expected {batch.size} bytes, got {len(raw)}: the file became shorter",
+            offset=batch.offset,
+        )
     return raw
 
 
@@ -224,15 +232,17 @@ def _count(window: _Window, header: Header, limits: BundleLimits, digest: Hasher
     except Malformed as error:
         raise Refused(CarrierFault.FRAMING, f"the events: {error}", offset=at) from error
     if major != cbor.ARRAY:
-        raise Refused(CarrierFault.FRAMING, "no array of events", offset=at)
+        raise Refused(CarrierFault.FRAMING, "expected an array of events", offset=at)
     if count != header.count:
         raise Refused(
             CarrierFault.COUNT,
-            f"{count} events where the header announces {header.count}",
+            f"expected {header.count} events, as in the header, got {count}",
             offset=at,
         )
     if count > limits.max_events:
-        raise Refused(CarrierFault.BUNDLE_SIZE, f"{count} events; {limits.max_events} are allowed")
+        raise Refused(
+            CarrierFault.BUNDLE_SIZE, f"expected at most {limits.max_events} events, got {count}"
+        )
     digest.update(window.take(end))
     return count
 
@@ -305,13 +315,14 @@ def verify_parts(header: Header, proof: RangeProof) -> None:
     if end is None or end.last_seq < header.export_seq_to:
         raise Malformed(
             f"the checkpoint does not reach event {header.export_seq_to} of {header.export_stream};"
-            " export up to its end, or take a newer one"
+            " export up to its end, or use a newer checkpoint"
         )
-    due = (header.export_seq_from, header.export_seq_to, end.last_seq)
-    if (proof.from_seq, proof.to_seq, proof.size) != due:
-        raise Malformed(f"a proof of {proof.from_seq} to {proof.to_seq} of {proof.size}")
+    expected = (header.export_seq_from, header.export_seq_to, end.last_seq)
+    covered = (proof.from_seq, proof.to_seq, proof.size)
+    if covered != expected:
+        raise Malformed(f"the proof: expected (from, to, size) {expected}, got {covered}")
     if len(_named(header, _NO_ID).encode()) > MAX_HEADER_BYTES:
-        raise WrongSize(f"the header of a bundle has at most {MAX_HEADER_BYTES} bytes")
+        raise WrongSize(f"the header: expected at most {MAX_HEADER_BYTES} bytes, got more")
 
 
 def _named(header: Header, bundle_id: bytes) -> Header:
@@ -326,8 +337,8 @@ def _parts(header: Header, events: Iterable[BundleEvent], proof: RangeProof) -> 
         yield event.encode()
     if seq != header.export_seq_to or hub_ts != header.export_time_to:
         raise Malformed(
-            f"the events end at {seq} and hub time {hub_ts}, not at {header.export_seq_to}"
-            f" and {header.export_time_to}"
+            f"the events: expected an end at {header.export_seq_to} and hub time "
+            f"{header.export_time_to}, got {seq} and {hub_ts}"
         )
     yield proof.encode()
 
@@ -335,9 +346,12 @@ def _parts(header: Header, events: Iterable[BundleEvent], proof: RangeProof) -> 
 def _verify_place(event: BundleEvent, seq: int, header: Header) -> int:
     receipt = Receipt.decode(event.receipt)
     if receipt.stream_seq != seq:
-        raise Malformed(f"event {receipt.stream_seq} where event {seq} is due")
+        raise Malformed(f"expected event {seq}, got event {receipt.stream_seq}")
     if seq == header.export_seq_from and receipt.hub_ts != header.export_time_from:
-        raise Malformed(f"event {seq} is of hub time {receipt.hub_ts}, not export_time_from")
+        raise Malformed(
+            f"event {seq}: expected hub time {header.export_time_from} (export_time_from), got "
+            f"{receipt.hub_ts}"
+        )
     return receipt.hub_ts
 
 

@@ -66,7 +66,7 @@ def read_passphrase(identity: IdentitySettings | ReaderKeys) -> bytes | None:
     line = raw.removesuffix(b"\n").removesuffix(b"\r")
     if not line or len(raw) > _MAX_PASSPHRASE or b"\n" in line:
         raise BadSettings(
-            f"{identity.passphrase_file} is to hold one line of at most {_MAX_PASSPHRASE} bytes"
+            f"{identity.passphrase_file}: expected one line of at most {_MAX_PASSPHRASE} bytes"
         )
     return line
 
@@ -106,7 +106,7 @@ def read_capability(path: Path) -> CapToken:
     try:
         return CapToken.decode(path.read_bytes())
     except Malformed as error:
-        raise BadSettings(f"{path}: not a capability: {error}") from error
+        raise BadSettings(f"{path}: expected a capability: {error}") from error
 
 
 class _DeferredCredentials:

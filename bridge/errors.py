@@ -108,7 +108,7 @@ ADVICE: Final = {
     CarrierFault.LEAF: _FORGED,
     CarrierFault.ROOT: _HUB_ASKED,
     CarrierFault.PROOF: _HUB_ASKED,
-    CarrierFault.FORK: "the hub has told two histories: keep both media, and ask whoever runs it",
+    CarrierFault.FORK: "the hub signed two histories: store both media, and ask its operator",
     CarrierFault.MSG_SIG: _HUB_ASKED,
     CarrierFault.RECEIPT_SIG: _HUB_ASKED,
     CarrierFault.METADATA: _FORGED,

@@ -291,7 +291,7 @@ def parse(document: dict[str, Any], folder: Path) -> BridgeSettings:
 def _name(table: Table) -> str:
     name = str(table.text("name"))
     if not _NAME.fullmatch(name):
-        table.refuse("name", name, "up to 40 of a-z, 0-9, '.' and '-' are due")
+        table.refuse("name", name, "expected up to 40 of a-z, 0-9, '.' and '-'")
     return name
 
 
@@ -337,7 +337,7 @@ def _streams(table: Table, zone: BridgeZone, hub: BridgeHubConfig) -> BridgeStre
         )
         stream.done()
     if not routes:
-        raise BadSettings("no [[streams]] is given; name at least one that crosses")
+        raise BadSettings("expected at least one [[streams]], got none")
     return BridgeStreamMap(routes)
 
 

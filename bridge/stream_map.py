@@ -79,8 +79,8 @@ def default_target(source: str) -> str:
 def _verify_names(route: StreamRoute) -> None:
     if route.source != ONLINE_LOG and not _SOURCE.fullmatch(route.source):
         raise BadSettings(
-            f"stream {route.source!r} cannot be exported: its name begins with export/ or record/ "
-            f"and has A-Z, a-z, 0-9, '.', '_', '-' between its slashes, or it is {ONLINE_LOG}"
+            f"stream {route.source!r} cannot be exported: expected {ONLINE_LOG}, or export/ or "
+            "record/ followed by A-Z, a-z, 0-9, '.', '_', '-' between slashes"
         )
     if not _TARGET.fullmatch(route.target):
         raise BadSettings(

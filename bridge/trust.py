@@ -124,7 +124,9 @@ def pin_exporter(directory: Path, name: str, public: bytes) -> bool:
     """Add an exporter; return whether it is new. The key of a name never changes."""
     path = directory / f"exporter-{name}.pub"
     if not _EXPORTER.fullmatch(path.name) or len(public) != _KEY_BYTES:
-        raise Malformed(f"{name!r}: an exporter has a name of a-z, 0-9, . and -, and a public key")
+        raise Malformed(
+            f"exporter {name!r}: expected a name of a-z, 0-9, . and -, and a public key"
+        )
     _verify_not_revoked(directory, public)
     if path.exists():
         if _read_public(path) == public:
@@ -140,7 +142,9 @@ def pin_exporter(directory: Path, name: str, public: bytes) -> bool:
 def revoke(directory: Path, what: bytes, reason: str) -> None:
     """Revoke a hub_id, a hub's key or an exporter's key, with everything it ever signed."""
     if len(what) != _KEY_BYTES:
-        raise Malformed("a hub_id or a public key of 32 bytes is due")
+        raise Malformed(
+            f"expected a hub_id or a public key of {_KEY_BYTES} bytes, got {len(what)} bytes"
+        )
     durable.write(directory / f"revoked-{what.hex()}.txt", reason.encode())
 
 
@@ -185,14 +189,16 @@ def _read_hub(path: Path, hub_id: bytes) -> HubIdentity:
     identity = HubIdentity.decode(read_file(path))
     identity.verify(read_file(path.with_suffix(".sig")))
     if identity.hub_id != hub_id:
-        raise Untrusted(f"{path.name} holds another hub; pin it again from the hub's own files")
+        raise Untrusted(
+            f"{path.name}: expected hub {hub_id.hex()}, got {identity.hub_id.hex()}; pin it again"
+        )
     return identity
 
 
 def _read_public(path: Path) -> bytes:
     text = read_file(path).decode("ascii", "replace")
     if not _PUBLIC.fullmatch(text):
-        raise Malformed(f"{path.name} is not a public key of 64 hex digits")
+        raise Malformed(f"{path.name}: expected a public key of 64 hex digits")
     return bytes.fromhex(text.strip())
 
 
@@ -201,7 +207,7 @@ def read_file(path: Path) -> bytes:
     with path.open("rb") as file:
         raw = file.read(_MAX_BYTES + 1)
     if len(raw) > _MAX_BYTES:
-        raise Malformed(f"{path.name} is longer than {_MAX_BYTES} bytes")
+        raise Malformed(f"{path.name}: expected at most {_MAX_BYTES} bytes, got more")
     return raw
 
 

@@ -86,7 +86,7 @@ def verify_continuity(proof: RangeProof, held: HeldStream | None) -> Continuity:
     if proof.before().root() != root:
         raise Refused(
             CarrierFault.FORK,
-            f"the root at {before} is not the one held; freeze the stream and keep both receipts",
+            f"the root at {before} differs from the one held: the hub signed two histories",
             seq=proof.from_seq,
         )
     return Continuity.FOLLOWS if before == held.last_seq() else Continuity.OVERLAPS
@@ -101,9 +101,13 @@ def wrong_metadata(event: BundleEvent, msg: Msg, receipt: Receipt) -> Refused | 
     if metadata is None and event.body_key is None:
         return None
     if metadata is not None and metadata.principal_id != msg.client_id:
-        return Refused(CarrierFault.METADATA, "principal_id is not the client that signed", seq=seq)
+        return Refused(
+            CarrierFault.METADATA, "principal_id is not the client_id of the message", seq=seq
+        )
     if metadata is not None and metadata.hub_commit_time != receipt.hub_ts:
-        return Refused(CarrierFault.METADATA, "hub_commit_time is not that of the receipt", seq=seq)
+        return Refused(
+            CarrierFault.METADATA, "hub_commit_time is not the hub_ts of the receipt", seq=seq
+        )
     if event.body_key is None:
         return None
     try:
@@ -112,7 +116,7 @@ def wrong_metadata(event: BundleEvent, msg: Msg, receipt: Receipt) -> Refused | 
             return None
     except (Malformed, Untrusted) as error:
         return Refused(CarrierFault.METADATA, f"the body: {error}", seq=seq)
-    return Refused(CarrierFault.METADATA, "the metadata is not what the body says", seq=seq)
+    return Refused(CarrierFault.METADATA, "the metadata differs from the body", seq=seq)
 
 
 def is_encoding_of(metadata: Metadata, body: bytes) -> bool:
@@ -217,7 +221,11 @@ def _decode_event(raw_event: bytes, seq: int) -> tuple[BundleEvent, Msg, Receipt
 
 def _verify_place(msg: Msg, receipt: Receipt, seq: int, terms: BundleTerms) -> None:
     if receipt.stream_seq != seq:
-        raise Refused(CarrierFault.PLACE, f"the receipt of event {receipt.stream_seq}", seq=seq)
+        raise Refused(
+            CarrierFault.PLACE,
+            f"expected the receipt of event {seq}, got that of {receipt.stream_seq}",
+            seq=seq,
+        )
     if msg.label != terms.label or receipt.label != terms.label:
         raise Refused(CarrierFault.PLACE, "an event of another stream", seq=seq)
     if not msg.ct_hash_matches() or msg.leaf_hash() != receipt.leaf_hash:
@@ -294,7 +302,10 @@ def trusted_hub(hub_id: bytes, trust: TrustStore) -> HubIdentity:
 
 def verify_checkpoint(checkpoint: RecorderCheckpoint, hub: HubIdentity) -> None:
     if checkpoint.hub_id != hub.hub_id:
-        raise Refused(CarrierFault.HUB, f"the checkpoint is of hub {checkpoint.hub_id.hex()}")
+        raise Refused(
+            CarrierFault.HUB,
+            f"expected a checkpoint of hub {hub.hub_id.hex()}, got {checkpoint.hub_id.hex()}",
+        )
     if checkpoint.hub_public not in {key.hub_pk for key in hub.hub_keys}:
         detail = f"{checkpoint.hub_public.hex()} is not a pinned key of the hub, or is revoked"
         raise Refused(CarrierFault.HUB_KEY, detail)
@@ -323,7 +334,11 @@ def _end(survey: Survey) -> StreamEnd:
         raise Refused(CarrierFault.RANGE, "the checkpoint does not reach the last event")
     expected = (header.export_seq_from, header.export_seq_to, end.last_seq)
     if (proof.from_seq, proof.to_seq, proof.size) != expected:
-        raise Refused(CarrierFault.RANGE, "the proof is of other events or another checkpoint")
+        raise Refused(
+            CarrierFault.RANGE,
+            f"the proof: expected (from, to, size) {expected}, got "
+            f"{(proof.from_seq, proof.to_seq, proof.size)}",
+        )
     return end
 
 
@@ -372,9 +387,8 @@ def _verify_range(
         replay.add(findings)
         progress(replay.peaks.size + 1 - header.export_seq_from, header.count)
     if replay.times != (header.export_time_from, header.export_time_to):
-        raise Refused(
-            CarrierFault.RANGE, f"the events are of hub times {replay.times}, not as announced"
-        )
+        expected = (header.export_time_from, header.export_time_to)
+        raise Refused(CarrierFault.RANGE, f"expected hub times {expected}, got {replay.times}")
     try:
         survey.proof.verify_after(replay.peaks, size=end.last_seq, root=end.mmr_root)
     except Untrusted as error:

@@ -160,7 +160,9 @@ def all_quarantined(request: Request, user: GetUserDep, before: Place_ = None) -
     place = opened(os.environ)
     import_dir = place.import_dir()
     if before is not None and not is_quarantine_place(before):
-        raise HTTPException(400, "before: the place where the page before this one ended is due")
+        raise HTTPException(
+            400, "before: expected the position where the page before this one ended"
+        )
     if import_dir is None:
         raise HTTPException(404, "this zone has imported nothing yet")
     result = quarantine(import_dir, before)
@@ -186,7 +188,9 @@ def listed(request: Request, user: GetUserDep, kind: str, before: Place_ = None)
     if kind not in KINDS:
         raise HTTPException(404, f"there is no list of {kind!r} here")
     if before is not None and not is_place(before):
-        raise HTTPException(400, "before: the place where the page before this one ended is due")
+        raise HTTPException(
+            400, "before: expected the position where the page before this one ended"
+        )
     result = page(place.folder, kind, PAGE, may_see(user), before)
     first = alarms(place.folder, may_see(user)) if kind == "alarm" and before is None else None
     asked = {"found": result, "before": before, "first": first}
@@ -213,7 +217,7 @@ def picture(user: GetUserDep, kind: str, name: str) -> FileResponse:
     place, result = _artefact(user, kind, name)
     file = picture_of(place.folder, result)
     if file is None:
-        raise HTTPException(404, "there is no picture of it")
+        raise HTTPException(404, "it has no picture")
     headers = {"Content-Security-Policy": PICTURE_POLICY}
     return FileResponse(file, media_type="image/svg+xml", headers=headers)
 
@@ -224,7 +228,7 @@ def file(user: GetUserDep, kind: str, name: str) -> FileResponse:
     refuse_unless_may_take(user, result.dag_id)
     path = file_of(place.folder, result)
     if path is None:
-        raise HTTPException(404, "it names no file in the zone's folder")
+        raise HTTPException(404, "it names no file in the zone's directory")
     called = f"{result.kind}-{result.id[:16]}{path.suffix}"
     return FileResponse(path, media_type="application/octet-stream", filename=called)
 

@@ -175,7 +175,7 @@ def streams(
         total=len(names),
         next_after=matching[PAGE - 1] if len(matching) > PAGE else None,
         asked_sec=0 if live is not None else index.asked_sec if index else None,
-        trouble=index.trouble if index else "there is no index: veen recorder serve builds it",
+        trouble=index.trouble if index else "there is no index yet; veen recorder serve builds it",
         alarms=index.alarms if index else (),
         unread=sum(stream.unread for stream in index.streams) if index else 0,
         made=seen_by_id(place.folder, "checkpoint", ids, may_read),
@@ -323,7 +323,7 @@ def _verdict(services: RecorderServices, pair: CheckpointPair) -> CheckpointVerd
         verify_next(pair.last, pair.earlier, _signed_by(services, pair.last))
     except VeenError as error:
         return CheckpointVerdict(False, str(error))
-    return CheckpointVerdict(True, "signed by the hub, and behind none before it")
+    return CheckpointVerdict(True, "signed by the hub, and consistent with the one before it")
 
 
 def _signed_by(services: RecorderServices, document: RecorderCheckpoint) -> HubIdentity:
@@ -338,12 +338,12 @@ def _anchor_verdict(
         return CheckpointVerdict(None, "none is there")
     if path is not None and path.exists() and path.stat().st_size > _LARGEST_LEDGER:
         return CheckpointVerdict(
-            None, "not checked here: veen recorder checkpoint verify --offline does it"
+            None, "not verified here: run veen recorder checkpoint verify --offline"
         )
     anchor, document = services.anchor(), services.checkpoint_store().get(name)
     ours = [ref for ref in refs if kind_of(ref) == anchor.kind]
     if not ours:
-        return CheckpointVerdict(None, "of a kind that is not configured any more")
+        return CheckpointVerdict(None, "of a kind that is no longer configured")
     try:
         held = [verify_anchors(anchor, document, our) for our in ours]
     except VeenError as error:

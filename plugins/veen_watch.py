@@ -52,7 +52,7 @@ class _ZoneTrigger(BaseEventTrigger):
         except (OSError, VeenError) as error:
             if self._known is None:
                 raise
-            _LOG.warning("%s: it counts as it was until it is corrected", error)
+            _LOG.warning("%s: the last valid value is used until it is corrected", error)
         return self._known
 
 
@@ -83,7 +83,9 @@ class MediumTrigger(_ZoneTrigger):
             try:
                 now = await asyncio.to_thread(signed_carriers, zone)
             except VeenError as error:
-                _LOG.warning("no carrier is looked for until this is corrected: %s", error)
+                _LOG.warning(
+                    "the media are not searched for carriers until this is corrected: %s", error
+                )
                 now = before
             if now - before:
                 yield _event(carriers=len(now - before))
@@ -108,8 +110,8 @@ def taken(zone: Any) -> int | None:
         text = _metrics(f"{hub.url}/metrics", hub.ca, zone.dags.acting)
     except (OSError, http.client.HTTPException, VeenError) as error:
         _LOG.warning(
-            "the hub does not tell its counts, and no checkpoint comes by volume: %s. See that it "
-            "runs (veen hub health), that [recorder.hub] has its url and ca, and that "
+            "the counts of the hub cannot be read, so no checkpoint is made by volume: %s. Check "
+            "that it runs (veen hub health), that [recorder.hub] has its url and ca, and that "
             "[dags.acting] names a principal that manages it",
             error,
         )
@@ -180,12 +182,16 @@ def _lying(files: Iterable[Path]) -> Iterator[str]:
     try:
         paths = list(files)
     except OSError as error:
-        _LOG.warning("a medium cannot be looked at: %s. See that it is mounted and whole", error)
+        _LOG.warning("a medium cannot be read: %s. Check that it is mounted and works", error)
         return
     for file in paths:
         try:
             state = file.stat()
         except OSError as error:
-            _LOG.warning("a carrier went away: %s. Put the medium back if it is still due", error)
+            _LOG.warning(
+                "a carrier is no longer present: %s. Insert the medium again if it is still to be "
+                "imported",
+                error,
+            )
         else:
             yield f"{file.parent}/{state.st_size}/{state.st_mtime_ns}"

@@ -211,11 +211,11 @@ def _principal(table: Table) -> QueryPrincipal:
     table.done()
     for role in principal.roles:
         if role not in _ROLES:
-            table.refuse("roles", role, f"a role is one of {', '.join(_ROLES)}")
+            table.refuse("roles", role, f"expected one of {', '.join(_ROLES)}")
     if principal.token_sha256 is None and principal.public_key is None:
-        table.refuse("name", name, "a principal has token_sha256, public_key or both")
+        table.refuse("name", name, "expected token_sha256, public_key or both")
     if not principal.scopes:
-        table.refuse("scopes", [], "a list of stream patterns is due, like record/app/*")
+        table.refuse("scopes", [], "expected a list of stream patterns, like record/app/*")
     return principal
 
 
@@ -352,7 +352,7 @@ def _settings(table: Table, objects: Table | None) -> RecorderSettings:
 def _zone(table: Table) -> str:
     zone = str(table.text("zone"))
     if not _ZONE.fullmatch(zone):
-        table.refuse("zone", zone, "up to 63 of a-z, 0-9, '.', '_' and '-' are due")
+        table.refuse("zone", zone, "expected up to 63 of a-z, 0-9, '.', '_' and '-'")
     return zone
 
 
@@ -384,10 +384,10 @@ def _stream(table: Table) -> RecorderStream:
     )
     table.done()
     if not stream.event_types:
-        table.refuse("event_types", [], "a stream holds one event type at least")
+        table.refuse("event_types", [], "expected at least one event type")
     for kind in stream.event_types:
         if len(kind.encode()) > MAX_NAME_BYTES:
-            table.refuse("event_types", kind, f"at most {MAX_NAME_BYTES} bytes are due")
+            table.refuse("event_types", kind, f"expected at most {MAX_NAME_BYTES} bytes")
     return stream
 
 
@@ -397,8 +397,7 @@ def _stream_name(table: Table) -> str:
         table.refuse(
             "name",
             name,
-            f"a recorder stream begins with {NAMESPACE} and has A-Z, a-z, 0-9, '.', '_', '-' "
-            "between its slashes",
+            f"expected {NAMESPACE} followed by A-Z, a-z, 0-9, '.', '_', '-' between slashes",
         )
     return name
 

@@ -92,7 +92,8 @@ class RecorderStreamMap:
         if stream is None:
             known = ", ".join(sorted(self._by_type))
             raise UnknownType(
-                f"no stream is configured for the event type {event_type!r}; known are {known}"
+                f"no stream is configured for the event type {event_type!r}; expected one of "
+                f"{known}"
             )
         return stream
 
@@ -125,9 +126,9 @@ def refuse_strange_profiles(infos: Iterable[StreamInfo]) -> None:
     for info in infos:
         if info.name.startswith(NAMESPACE) and info.profile_id != plain:
             raise StrangeProfile(
-                f"the hub keeps {info.name} with epoch_sec = {info.epoch_sec} and pad_block = "
-                f"{info.pad_block}; a recorder stream has neither, and this one would be in no "
-                "checkpoint or not be indexed: record to another stream without them"
+                f"stream {info.name}: expected epoch_sec = 0 and pad_block = 0, got "
+                f"{info.epoch_sec} and {info.pad_block}: it would be in no recorder checkpoint or "
+                "not be indexed; record to another stream"
             )
 
 

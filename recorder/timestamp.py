@@ -41,13 +41,13 @@ def event_time(value: Any, unit: TimeUnit) -> int:
         return value if unit is TimeUnit.MS else value * 1000
     if type(value) is float and math.isfinite(value) and unit is TimeUnit.SECONDS:
         return math.floor(Fraction(repr(value)) * 1000)
-    raise NoEvent(f"{value!r} is no time: milliseconds, or text like 2025-11-19T03:20:00.000Z")
+    raise NoEvent(f"expected milliseconds, or text like 2025-11-19T03:20:00.000Z, got {value!r}")
 
 
 def _of_text(text: str) -> int:
     moment = _parsed(text)
     if moment.tzinfo is None:
-        raise NoEvent(f"{text!r} does not say its offset; end it with Z or like +01:00")
+        raise NoEvent(f"{text!r}: expected an offset, Z or like +01:00, at its end")
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
@@ -57,7 +57,7 @@ def _parsed(text: str) -> datetime:
     except ValueError as error:
         moment = _leap_second(text)
         if moment is None:
-            raise NoEvent(f"{text!r} is no time like 2025-11-19T03:20:00.000Z") from error
+            raise NoEvent(f"expected a time like 2025-11-19T03:20:00.000Z, got {text!r}") from error
         return moment
 
 
@@ -77,7 +77,7 @@ def _leap_second(text: str) -> datetime | None:
 def render(ms: int) -> str:
     """Format as ``2025-11-19T03:20:00.000Z``; Malformed before 1970 and after the year 9999."""
     if not 0 <= ms <= MAX_TIME_MS:
-        raise Malformed(f"{ms} ms is no time from 1970 to 9999")
+        raise Malformed(f"expected a time from 1970 to 9999, got {ms} ms")
     seconds, rest = divmod(ms, 1000)
     return f"{_second(seconds)}.{rest:03d}Z"
 
@@ -92,13 +92,13 @@ def parse(text: str) -> int:
     """Parse the format of ``render``, with up to three decimals, to milliseconds since 1970."""
     match = _FORM.fullmatch(text)
     if match is None:
-        raise Malformed(f"{text!r} is no time like 2025-11-19T03:20:00.000Z")
+        raise Malformed(f"expected a time like 2025-11-19T03:20:00.000Z, got {text!r}")
     *numbers, decimals = match.groups()
     try:
         moment = datetime(*map(int, numbers), tzinfo=UTC)  # type: ignore[arg-type,misc]
     except ValueError as error:
-        raise Malformed(f"{text!r} is no time: {error}") from error
+        raise Malformed(f"expected a time, got {text!r}: {error}") from error
     seconds = (moment - _EPOCH) // timedelta(seconds=1)
     if seconds < 0:
-        raise Malformed(f"{text!r} is before 1970")
+        raise Malformed(f"expected a time from 1970 on, got {text!r}")
     return seconds * 1000 + int((decimals or "").ljust(3, "0"))

@@ -59,12 +59,15 @@ def windows(
         for placed in entries:
             header = placed.framed.header
             if (header.label, header.stream_seq) != (chunk.name.label, seq):
-                raise _broken(chunk, placed.at, f"entry {seq} is due")
+                detail = f"expected entry {seq}, got {header.stream_seq}"
+                raise _broken(chunk, placed.at, detail)
             seq += 1
         yield entries
         at = entries[-1].at + entries[-1].framed.header.whole_size
     if seq != chunk.name.end_seq + 1:
-        raise _broken(chunk, at, f"ends before entry {seq}")
+        raise _broken(
+            chunk, at, f"expected entries up to {chunk.name.end_seq}, got them up to {seq - 1}"
+        )
 
 
 def _entries(raw: bytes, base: int, chunk: ArchivedChunk, limits: Limits) -> list[PlacedEntry]:
@@ -81,9 +84,9 @@ def _entries(raw: bytes, base: int, chunk: ArchivedChunk, limits: Limits) -> lis
         entries.append(PlacedEntry(base + at, framed))
         at += framed.header.whole_size
     if not entries:
-        raise _broken(chunk, base, "an entry is cut short")
+        raise _broken(chunk, base, "an entry is truncated")
     return entries
 
 
 def _broken(chunk: ArchivedChunk, at: int, why: str) -> Untrusted:
-    return Untrusted(f"{chunk.file} at byte {at}: {why}; verify_log tells more")
+    return Untrusted(f"{chunk.file} at byte {at}: {why}; run verify_log")

@@ -117,7 +117,7 @@ class LabelEvents(WireMap):
         ends = [seq for chunk in self.chunks for seq in (chunk.start_seq, chunk.end_seq)]
         starts = [chunk.start_seq for chunk in self.chunks]
         if ends != sorted(ends) or len(set(starts)) != len(starts):
-            raise Malformed("the chunks of a label are out of order or doubled")
+            raise Malformed("expected the chunks of a label sorted and unique")
 
     def plus(self, chunks: Sequence[EventChunk]) -> LabelEvents:
         """Add chunks; those already present stay as they are."""
@@ -156,7 +156,7 @@ class EventTable:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or self.name in _RESERVED_NAMES:
             raise VeenError(
-                f"table {self.name!r}: lower-case letters, digits, - and _ are due, "
+                f"table {self.name!r}: expected lower-case letters, digits, - and _, "
                 f"and not {', '.join(sorted(_RESERVED_NAMES))}"
             )
 
@@ -184,8 +184,8 @@ class EventTable:
             return set()
         if manifest.reader != reader:
             raise OtherReader(
-                f"table {self.name} was made with identity {manifest.reader.hex()}: "
-                "take that, or another --table"
+                f"table {self.name} was written with identity {manifest.reader.hex()}; use that "
+                "identity, or another --table"
             )
         return {
             (label.label, chunk.start_seq)
@@ -211,7 +211,7 @@ class EventTable:
                 if self._head().value != h(raw):
                     raise
             return
-        raise HeadMoved(f"others write to table {self.name} all the time: try again")
+        raise HeadMoved(f"other jobs keep writing to table {self.name}; try again later")
 
     def _with(
         self,
@@ -221,7 +221,9 @@ class EventTable:
         added: Mapping[bytes, Sequence[EventChunk]],
     ) -> TableManifest:
         if old is not None and old.reader != reader:
-            raise OtherReader(f"table {self.name} was made with another identity meanwhile")
+            raise OtherReader(
+                f"table {self.name} was written with another identity during this job"
+            )
         refs = {ref.label: ref for ref in old.labels} if old else {}
         for label, chunks in added.items():
             ref = refs.get(label)
@@ -285,7 +287,7 @@ class Readership:
                 _verify(msg, receipt.leaf_hash)
             except Untrusted as error:
                 where = f"{chunk.file} at byte {placed.at}"
-                raise Untrusted(f"{where}: {error}; verify_log tells more") from error
+                raise Untrusted(f"{where}: {error}; run verify_log") from error
             opened = self._opened(msg)
             header = opened.header if opened else None
             yield (

@@ -75,7 +75,7 @@ def source_at(site: FoldSite, job: FoldJob) -> ArchiveSource:
 
 def make_at(site: FoldSite, job: FoldJob, reader: bytes, node: Node) -> FoldedNode:
     if site.reader().scope() != reader:
-        raise Untrusted(f"{site.client} has other keys on this host than where the job began")
+        raise Untrusted(f"{site.client}: the keys on this host differ from those on the driver's")
     return make(job, source_at(site, job), node)
 
 

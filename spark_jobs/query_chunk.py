@@ -65,7 +65,7 @@ class Edges:
         """Whether the next message is within the span."""
         hub_ts = placed.framed.receipt.hub_ts
         if hub_ts < self._last_ts:
-            raise self._untrusted(placed, "its time is before that of the message before it")
+            raise self._untrusted(placed, f"expected hub_ts {self._last_ts} or later, got {hub_ts}")
         zone = _zone(self._piece.span, hub_ts)
         if zone != self._zone:
             self.finish()
@@ -96,7 +96,7 @@ class Edges:
 
     def _untrusted(self, placed: PlacedEntry, why: str) -> Untrusted:
         seq, file = placed.framed.header.stream_seq, self._piece.chunk.file
-        return Untrusted(f"{seq} in {file} at byte {placed.at}: {why}; verify_log tells more")
+        return Untrusted(f"{seq} in {file} at byte {placed.at}: {why}; run verify_log")
 
 
 def _zone(span: LogSpan, hub_ts: int) -> int:
@@ -214,7 +214,9 @@ def _taken(
 def _reads(terms: QueryTerms, piece: ChunkTask) -> Iterator[_ReadEntry]:
     keys = terms.reader.keys()
     if reader_scope(keys) != terms.reader_scope:
-        raise Untrusted(f"{terms.reader.client} has other keys on this host than on the driver's")
+        raise Untrusted(
+            f"{terms.reader.client}: the keys on this host differ from those on the driver's"
+        )
     reader, edges = EntryReader(keys, _LIMITS), Edges(terms.hub, piece)
     for placed in _placed(terms, piece):
         is_within = edges.passes(placed)
@@ -289,7 +291,7 @@ def prove(terms: QueryTerms, proofs: ProofTerms, numbered: Numbered) -> Proven |
     """
     shown = numbered.taken.shown
     if shown is None:
-        return Refused(f"event {numbered.number} was drawn and nothing shows it")
+        return Refused(f"event {numbered.number} was sampled, and has no evidence")
     entry = shown.entry
     path = proof(entry.seq, proofs.sizes[entry.stream], shown.path, proofs.uppers[entry.stream])
     try:

@@ -75,9 +75,11 @@ def _reached(plan: StreamPlan, facts: Mapping[int, ChunkFacts]) -> Upper:
     for piece in plan.last:
         _append(upper, plan, piece, facts)
     if upper.peaks.size != plan.end.last_seq:
-        raise _untrusted(plan, f"its chunks end at {upper.peaks.size}")
+        raise _untrusted(
+            plan, f"expected chunks up to {plan.end.last_seq}, got them up to {upper.peaks.size}"
+        )
     if upper.peaks.size and upper.peaks.root() != plan.end.mmr_root:
-        raise _untrusted(plan, "its chunks do not lead to the root of the checkpoint")
+        raise _untrusted(plan, "its chunks do not give the root of the checkpoint")
     return upper
 
 
@@ -88,12 +90,12 @@ def _verify_times(plan: StreamPlan, facts: Mapping[int, ChunkFacts]) -> None:
     for piece in plan.to_read:
         chunk_facts = facts[piece.number]
         if chunk_facts.first_ts < last_ts:
-            raise _untrusted(plan, f"times go back at the start of {piece.chunk.file}")
+            raise _untrusted(plan, f"hub times decrease at the start of {piece.chunk.file}")
         last_ts = chunk_facts.last_ts
     begins = plan.peaks.size and facts[plan.pieces[0].number].first_ts >= plan.span.first
     ends = plan.bridges and facts[plan.pieces[-1].number].last_ts <= plan.span.last
     if begins or ends:
-        raise _untrusted(plan, "the times of its manifest are not those of its chunks")
+        raise _untrusted(plan, "the times of its manifest differ from those of its chunks")
 
 
 def _append(
@@ -112,7 +114,9 @@ def _total(tallies: Sequence[QuestionTally]) -> QuestionTally:
 
 
 def _untrusted(plan: StreamPlan, why: str) -> Untrusted:
-    return Untrusted(f"{plan.stream} is not in the archive as recorded: {why}; run verify_log")
+    return Untrusted(
+        f"the archive of {plan.stream} does not match the checkpoint: {why}; run verify_log"
+    )
 
 
 class Shares(Generic[T]):

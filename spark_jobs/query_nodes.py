@@ -146,7 +146,7 @@ class NodeGap(NamedTuple):
         for top in tops:
             within = within.graft(*top)
         if within.size != 1 << self.height:
-            raise Untrusted(f"the leaves up to {self.cut.upto} are not all there")
+            raise Untrusted(f"leaves up to {self.cut.upto} are missing")
         return Top(self.height, within.hashes[0])
 
 

@@ -358,7 +358,9 @@ def _peaks(archive: HubArchive, held: LabelManifest, size: int) -> Peaks:
     except Malformed as error:
         raise Untrusted(f"{name}: {error}; run veen archive verify") from error
     if (snapshot.label, snapshot.upto_seq) != (held.label, size):
-        raise Untrusted(f"{name} is of another place; run veen archive verify")
+        raise Untrusted(
+            f"{name}: expected the peaks of its name, got others; run veen archive verify"
+        )
     return snapshot.to_peaks()
 
 

@@ -69,14 +69,14 @@ class Artefact:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise BadArtefact(f"kind {self.kind!r}: it is one of {', '.join(KINDS)}")
+            raise BadArtefact(f"kind {self.kind!r}: expected one of {', '.join(KINDS)}")
         if not _ID.fullmatch(self.id):
             raise BadArtefact(
-                f"id {self.id!r}: it becomes the name of a file; up to 181 of A-Z, a-z, 0-9 "
-                "and . _ : + = @ - are due"
+                f"id {self.id!r}: expected up to 181 of A-Z, a-z, 0-9 and . _ : + = @ -, since it "
+                "becomes a file name"
             )
         if not 0 <= self.made_at <= _MOST_MS:
-            raise BadArtefact(f"made_at {self.made_at}: milliseconds since 1970 are due")
+            raise BadArtefact(f"made_at {self.made_at}: expected milliseconds since 1970")
 
     @property
     def name(self) -> str:
@@ -145,13 +145,15 @@ def decode(file: Path) -> Artefact:
     try:
         document = json.loads(file.read_bytes())
     except ValueError as error:
-        raise BadArtefact(f"{file}: not JSON: {error}; remove it") from error
+        raise BadArtefact(f"{file}: expected JSON: {error}; remove it") from error
     seen = _seen(file, document.pop("seen", None)) if type(document) is dict else None
     if type(document) is not dict or {key: type(document[key]) for key in document} not in _SHAPES:
-        raise BadArtefact(f"{file}: it has not the fields of an artefact; remove it")
+        raise BadArtefact(f"{file}: expected the fields of an artefact, got others; remove it")
     artefact = Artefact(**document, seen=seen)
     if f"{artefact.name}.json" != file.name:
-        raise BadArtefact(f"{file}: it describes {artefact.name}, not what it is called; remove it")
+        raise BadArtefact(
+            f"{file}: expected the artefact of its name, got {artefact.name}; remove it"
+        )
     return artefact
 
 
@@ -159,7 +161,7 @@ def _seen(file: Path, value: Any) -> Seen | None:
     if value is None:
         return None
     if type(value) is not dict or {key: type(value[key]) for key in value} != _SEEN:
-        raise BadArtefact(f"{file}: seen is not a run and its time; remove it")
+        raise BadArtefact(f"{file}: expected a run and its time as seen; remove it")
     return Seen(**value)
 
 

@@ -107,14 +107,14 @@ def dag_settings(table: Table) -> DagSettings:
 def _schedule(table: Table, key: str, usual: str) -> str | None:
     schedule = str(table.text(key, usual))
     if schedule != _OFF and not _CRON.fullmatch(schedule):
-        table.refuse(key, schedule, "'off', '@daily' or five fields of cron are due")
+        table.refuse(key, schedule, "expected 'off', '@daily' or five fields of cron")
     return None if schedule == _OFF else schedule
 
 
 def _notify(table: Table) -> str:
     notify = str(table.text("notify", LOG))
     if notify != LOG and not notify.startswith(("http://", "https://")):
-        table.refuse("notify", notify, "'log' or the URL of a webhook is due")
+        table.refuse("notify", notify, "expected 'log' or the URL of a webhook")
     return notify
 
 
@@ -178,7 +178,7 @@ def load(path: Path) -> ZoneConfig:
 def parse(document: dict[str, Any], file: Path) -> ZoneConfig:
     """Decode a ``veen.toml``, except ``hub``, ``recorder`` and ``bridge``, which have loaders."""
     if not is_zone(document):
-        raise BadSettings("this is no file of a zone: it has no [recorder], [storage] or [dags]")
+        raise BadSettings("expected the settings of a zone, with [recorder], [storage] or [dags]")
     refuse_unknown(document)
     table = Table(document, "", file.parent)
     return ZoneConfig(
@@ -197,7 +197,7 @@ def parse(document: dict[str, Any], file: Path) -> ZoneConfig:
 def _name(table: Table) -> str:
     name = str(table.text("zone"))
     if not _NAME.fullmatch(name):
-        table.refuse("zone", name, "up to 63 of a-z, 0-9, '.', '_' and '-' are due")
+        table.refuse("zone", name, "expected up to 63 of a-z, 0-9, '.', '_' and '-'")
     return name
 
 

@@ -115,7 +115,9 @@ class ZoneHome:
 
     def zone(self) -> ZoneConfig:
         if not self.file.exists():
-            raise Refused(f"{self.root} is no zone: it has no {zones.FILE}; see veen zone init")
+            raise Refused(
+                f"{self.root}: expected a zone, with {zones.FILE}; make one with veen zone init"
+            )
         return zones.load(self.file)
 
 

@@ -308,28 +308,32 @@ class _Handover:
 
 def _verify_request(home: ZoneHome, request: ZoneRequest) -> None:
     if not NAME.fullmatch(request.name):
-        raise Refused(f"{request.name!r} names no zone: up to 40 of a-z, 0-9, '.' and '-' are due")
+        raise Refused(
+            f"zone {request.name!r}: expected a name of up to 40 of a-z, 0-9, '.' and '-'"
+        )
     verify_zone_path(home)
     if home.file.exists():
         raise Refused(f"{home.root} is a zone already; nothing was changed")
     if any(not path.is_dir() for path in home.root.rglob("*")):
-        raise Refused(f"{home.root} is not empty; give another --directory, or empty it")
+        raise Refused(
+            f"{home.root}: expected an empty directory; give another --directory, or empty it"
+        )
     if (request.role == OFFLINE) != (request.trust is not None):
         raise Refused(
-            "an offline zone needs --trust, the handover/ folder of the online zone, and no other "
-            "zone takes it"
+            "expected --trust, the handover/ directory of the online zone, for an offline zone and "
+            "for no other"
         )
     if request.approvers and request.role != OFFLINE:
-        raise Refused("--approver is for an offline zone: only there bundles are imported")
+        raise Refused("--approver: expected an offline zone, since only there bundles are imported")
     if len(set(request.approvers)) != len(request.approvers):
-        raise Refused("--approver names the same person twice; each must be another one")
+        raise Refused("--approver names the same person twice; expected different people")
 
 
 def _read_handover(folder: Path) -> _Handover:
     """Read the handover of the online zone; signatures are verified."""
     store = TrustStore.read(folder)
     if len(store.hubs) != 1 or not store.exporters:
-        raise Refused(f"{folder} is to hold one hub and its exporter; see veen zone init --help")
+        raise Refused(f"{folder}: expected one hub and its exporter; see veen zone init --help")
     names = (folder / STREAMS).read_text().split()
     return _Handover(tuple(names), next(iter(store.hubs)))
 

@@ -83,7 +83,7 @@ class Lead:
                 why = (
                     state.detail[-1] if state.detail else f"see {self.home.logs / 'supervisor.log'}"
                 )
-                raise Refused(f"{self.home.root} did not come up: {why}")
+                raise Refused(f"{self.home.root} did not start: {why}")
             interruptible_sleep(_LOOK_SEC)
 
     def confirm(self) -> None:
@@ -108,7 +108,7 @@ def leading(homes: Sequence[ZoneHome], tell: Callable[[str], None]) -> Iterator[
         _brought_up(homes, tell, stack)
         for home in homes:
             if trouble := states.read(home).trouble():
-                raise Refused(f"{home.root} did not come up whole: {'; '.join(trouble)}")
+                raise Refused(f"{home.root} did not start completely: {'; '.join(trouble)}")
         yield
 
 
@@ -197,8 +197,9 @@ def _verify_ports_free(home: ZoneHome) -> None:
                 probe.bind((host, int(port)))
             except OSError as error:
                 raise Refused(
-                    f"{listen} is not to be had ({error.strerror}): stop what listens there, or "
-                    f"give another port as {key} in {home.file}"
+                    f"cannot listen at {listen}: {error.strerror}; stop the process that listens "
+                    "there, "
+                    f"or set another port as {key} in {home.file}"
                 ) from error
 
 

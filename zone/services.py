@@ -159,7 +159,7 @@ def readiness(url: str) -> Readiness:
     except (httpx.HTTPError, ValueError) as error:
         return Readiness(f"no answer: {error}")
     if not isinstance(document, dict):
-        return Readiness("its answer is no JSON object")
+        return Readiness("expected a JSON object as its answer")
     if reply.status_code != httpx.codes.OK:
         return Readiness(str(document.get("message", f"HTTP {reply.status_code}")))
     return Readiness(None, tuple(map(str, document.get("warnings") or ())))

@@ -284,7 +284,7 @@ class Supervisor:
             self.look()
         except (VeenError, OSError) as error:
             if str(error) != self._hindrance:
-                _log.error("the supervisor goes on after: %s", error)
+                _log.error("the supervisor continues after: %s", error)
             self._hindrance = str(error)
         else:
             self._hindrance = ""
@@ -349,7 +349,7 @@ class Supervisor:
         if self.hub.failures and not self.hub.was_up:
             raise Refused(self.hub.trouble)
         if not self.hub.was_up and time.monotonic() > deadline:
-            raise Refused(f"the hub is not ready within {_READY_SEC:.0f} s; see {self.hub.log}")
+            raise Refused(f"the hub was not ready within {_READY_SEC:.0f} s; see {self.hub.log}")
 
     def _look_at_parts(self) -> None:
         for part in self.parts:

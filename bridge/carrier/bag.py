@@ -187,7 +187,9 @@ class Bag:
             detail = f"{self._name}: {SIGNATURE}: {error}"
             raise Refused(CarrierFault.CARRIER_FORMAT, detail) from error
         if not sig.is_valid(self._tagmanifest):
-            raise Refused(CarrierFault.CARRIER_SIG, f"{self._name}: {SIGNATURE} does not hold")
+            raise Refused(
+                CarrierFault.CARRIER_SIG, f"{self._name}: the signature in {SIGNATURE} is not valid"
+            )
         return sig.signer
 
     def volumes(self) -> Iterator[OpenVolume]:
@@ -200,7 +202,7 @@ class Bag:
         for name in self._list(data):
             volume = self._volume(name, data)
             if volume is None or volume.header.set_id != self.carrier.set_id:
-                detail = "no volume of this set; ignored"
+                detail = "not a volume of this carrier; ignored"
                 self.notes.append(f"{self._name}: {DATA}/{printable(name)}: {detail}")
             else:
                 yield volume
@@ -223,8 +225,9 @@ class Bag:
         if len(raw) < SIGNATURE_BYTES:
             raise Refused(
                 CarrierFault.INCOMPLETE,
-                f"{self._name}: {SIGNATURE} has {len(raw)} bytes of {SIGNATURE_BYTES}: it was not "
-                "finished",
+                f"{self._name}: {SIGNATURE}: expected {SIGNATURE_BYTES} bytes, got {len(raw)}: it "
+                "was "
+                "not finished",
                 offset=len(raw),
             )
         return raw
@@ -251,7 +254,10 @@ class Bag:
             detail = f"{self._name}: {name} cannot be read: {error.strerror}"
             raise Refused(CarrierFault.MEDIUM, detail) from error
         if len(raw) > MAX_TAG_BYTES:
-            raise Refused(CarrierFault.MEDIUM, f"{self._name}: {name} has {size} bytes")
+            raise Refused(
+                CarrierFault.MEDIUM,
+                f"{self._name}: {name}: expected at most {MAX_TAG_BYTES} bytes, got {size}",
+            )
         return raw
 
     def _opened(self, opening: Callable[[], Directory], what: str) -> Directory:
@@ -270,10 +276,12 @@ class Bag:
             detail = f"{self._name} cannot be listed: {error.strerror}"
             raise Refused(CarrierFault.MEDIUM, detail) from error
         if len(names) > MAX_ENTRIES:
-            raise Refused(CarrierFault.MEDIUM, f"{self._name}: more than {MAX_ENTRIES} files")
+            raise Refused(
+                CarrierFault.MEDIUM, f"{self._name}: expected at most {MAX_ENTRIES} files, got more"
+            )
         if len({folded(name) for name in names}) != len(names):
             raise Refused(
-                CarrierFault.MEDIUM, f"{self._name}: two names differ in case or form alone"
+                CarrierFault.MEDIUM, f"{self._name}: two names differ only in case or Unicode form"
             )
         return sorted(names)
 
@@ -281,7 +289,7 @@ class Bag:
         known = {*TAGGED, TAGMANIFEST, SIGNATURE, DATA}
         for name in self._list(self._root):
             if name not in known:
-                self.notes.append(f"{self._name}: {printable(name)}: not of the bag; ignored")
+                self.notes.append(f"{self._name}: {printable(name)}: not a file of a bag; ignored")
 
 
 def folded(name: str) -> str:

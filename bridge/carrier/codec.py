@@ -63,7 +63,7 @@ def verify_ratio(stored_len: int, plain_len: int) -> None:
     if plain_len > max(_FLOOR, stored_len * MAX_RATIO):
         raise Refused(
             CarrierFault.UNPACKED_SIZE,
-            f"{stored_len} bytes would become {plain_len}; {MAX_RATIO} for one is the most",
+            f"expected at most {MAX_RATIO} times {stored_len} bytes unpacked, got {plain_len}",
         )
 
 
@@ -76,12 +76,13 @@ def decompress_bytes(blocks: Iterable[bytes], plain_len: int) -> Iterator[bytes]
             left -= len(block)
             if left < 0:
                 raise Refused(
-                    CarrierFault.UNPACKED_SIZE, f"it unpacks to more than {plain_len} bytes"
+                    CarrierFault.UNPACKED_SIZE, f"expected {plain_len} bytes unpacked, got more"
                 )
             yield block
     if left:
         raise Refused(
-            CarrierFault.UNPACKED_SIZE, f"it unpacks to {left} bytes less than {plain_len}"
+            CarrierFault.UNPACKED_SIZE,
+            f"expected {plain_len} bytes unpacked, got {plain_len - left}",
         )
 
 
@@ -89,7 +90,7 @@ def _read(reader: zstandard.ZstdDecompressionReader) -> bytes:
     try:
         return reader.read(_BLOCK)
     except zstandard.ZstdError as error:
-        raise Refused(CarrierFault.COMPRESSION, f"it does not unpack: {error}") from error
+        raise Refused(CarrierFault.COMPRESSION, f"it cannot be unpacked: {error}") from error
 
 
 class _Blocks:
@@ -151,19 +152,22 @@ def unseal(
         try:
             yield aead_decrypt(key, _nonce(number, is_last), aad, chunk)
         except Undecryptable as error:
-            raise Refused(CarrierFault.SEALED, f"chunk {number} does not open") from error
+            raise Refused(
+                CarrierFault.SEALED, f"chunk {number} cannot be decrypted: it is changed"
+            ) from error
 
 
 def _key(encryption: Encryption, privates: Sequence[bytes]) -> bytes:
     if encryption.suite != HPKE:
         raise Refused(
-            CarrierFault.CARRIER_VERSION, "it is sealed in a way that needs a newer version"
+            CarrierFault.CARRIER_VERSION,
+            f"unknown suite {encryption.suite!r}; a newer version of veen is needed",
         )
     private = next((p for p in privates if h(hpke_public_key(p)) == encryption.recipient), None)
     if private is None:
         raise Refused(
             CarrierFault.NO_KEY,
-            f"it is sealed to the key whose hash is {encryption.recipient.hex()}",
+            f"no key here opens it; it is sealed to the key with hash {encryption.recipient.hex()}",
         )
     try:
         return HpkeRecipient(encryption.enc, private).export(_KEY, AEAD_KEY_BYTES)

@@ -61,10 +61,10 @@ class CarrierLedgerEntry(WireArray):
 
     def rule(self) -> None:
         if (self.n == 1) != (self.prev == NO_ENTRY) or not self.n:
-            raise Malformed("only the first entry of a ledger has none before it")
+            raise Malformed(f"entry {self.n}: expected n from 1 on, and no prev only in entry 1")
         empty = (self.stream, self.from_seq, self.to_seq) == ("", 0, 0)
         if empty != (self.bundle_id is None):
-            raise Malformed("an entry names a bundle and its range, or neither")
+            raise Malformed(f"entry {self.n}: expected a bundle with its range, or neither")
 
     def entry_hash(self) -> bytes:
         return ht("veen/agb0-ledger", self.encode())
@@ -97,7 +97,7 @@ class CarrierLedger(WireMap):
 
     def rule(self) -> None:
         if len(self.tail) > TAIL:
-            raise Malformed(f"a ledger's tail of {len(self.tail)} entries")
+            raise Malformed(f"the ledger: expected at most {TAIL} entries, got {len(self.tail)}")
         for old, new in pairwise(self.tail):
             if new.n != old.n + 1 or new.prev != old.entry_hash():
                 raise Malformed(f"entry {new.n} of the ledger does not follow entry {old.n}")
@@ -105,7 +105,7 @@ class CarrierLedger(WireMap):
     def with_bundle(self, header: Header) -> CarrierLedger:
         """The ledger with an entry for a bundle, which must have its id."""
         if header.bundle_id is None:
-            raise Malformed("a bundle without bundle_id cannot be entered")
+            raise Malformed("the header: expected a bundle_id, got none")
         return self._with(
             header.bundle_id,
             header.export_stream,
@@ -127,9 +127,9 @@ class CarrierLedger(WireMap):
             is_other = entry.n == known.n and entry != known
             is_cut_off = entry.n == known.n + 1 and entry.prev != known.entry_hash()
             if is_other or is_cut_off:
-                raise Untrusted(f"the ledger tells entry {known.n} otherwise than before")
+                raise Untrusted(f"the ledger: entry {known.n} differs from the one seen before")
         if not self.tail or self.tail[-1].n < known.n:
-            raise Untrusted(f"the ledger ends before entry {known.n}, which is known")
+            raise Untrusted(f"the ledger: expected entry {known.n}, seen before; it ends earlier")
         return tuple(entry for entry in self.tail if entry.n > known.n)
 
     def _with(
@@ -166,11 +166,11 @@ class Packing:
 
     def __post_init__(self) -> None:
         if self.volume_bytes < LEAST_VOLUME_BYTES:
-            raise BadPacking(f"a volume has at least {LEAST_VOLUME_BYTES} bytes")
+            raise BadPacking(f"volume size: expected at least {LEAST_VOLUME_BYTES} bytes")
         if not 0 <= self.parity <= MAX_PARITY:
-            raise BadPacking(f"{self.parity} parity volumes; at most {MAX_PARITY} can be made")
+            raise BadPacking(f"parity: expected at most {MAX_PARITY} volumes, got {self.parity}")
         if self.volumes_per_bag < 1:
-            raise BadPacking("a bag holds at least one volume")
+            raise BadPacking("volumes of a bag: expected at least 1")
 
     def data_volumes(self, stored: int, header: int) -> int:
         """The number of data volumes for ``stored`` bytes."""
@@ -178,8 +178,8 @@ class Packing:
         most = MAX_DATA_WITH_PARITY if self.parity else MAX_VOLUMES
         if count > most:
             raise BadPacking(
-                f"{stored} bytes would be {count} volumes, {most} are allowed;"
-                " take larger volumes or a shorter range"
+                f"expected at most {most} volumes, got {count} for {stored} bytes;"
+                " choose larger volumes or a shorter range"
             )
         return count
 
@@ -231,7 +231,7 @@ class VolumeHeader:
     @classmethod
     def decode(cls, raw: bytes) -> VolumeHeader:
         if len(raw) != HEADER_BYTES or not raw.startswith(_MAGIC):
-            raise Malformed("not the header of a volume")
+            raise Malformed(f"expected the {HEADER_BYTES} bytes of a volume header")
         return cls(*_HEADER.unpack(raw)[1:])
 
 
@@ -283,22 +283,30 @@ class Carrier(WireMap):
 
     def rule(self) -> None:
         if not (self.data >= 1 and len(self.volumes) == self.data + self.parity <= MAX_VOLUMES):
-            raise Malformed(f"a table of {len(self.volumes)} volumes, {self.data} of them data")
+            raise Malformed(
+                f"expected {self.data} data and {self.parity} parity volumes, at most "
+                f"{MAX_VOLUMES}, got {len(self.volumes)}"
+            )
         if (self.ledger is None) != (self.encryption is not None):
-            raise Malformed("the ledger stands in the open, or inside the seal")
+            raise Malformed("expected a ledger here if and only if the carrier is not encrypted")
         if self.ledger is not None and not self.ledger.tail:
-            raise Malformed("a ledger without the entry of its own carrier")
+            raise Malformed("the ledger: expected the entry of its own carrier, got none")
         if {volume.bag for volume in self.volumes} != set(range(1, self.bags + 1)):
-            raise Malformed("volumes in bags that are not there")
+            raise Malformed(
+                f"expected volumes in each of the bags 1 to {self.bags}, and in no other"
+            )
         self._verify_sizes()
 
     def _verify_sizes(self) -> None:
         sizes = [volume.size - HEADER_BYTES for volume in self.volumes]
         full, last = sizes[0], sizes[self.data - 1]
         if sizes != [full] * (self.data - 1) + [last] + [full] * self.parity:
-            raise Malformed("volumes of sizes that do not go together")
+            raise Malformed("expected volumes of one size, except the last data volume")
         if not 0 < last <= full or sum(sizes[: self.data]) != self.stored_len:
-            raise Malformed(f"the volumes do not hold {self.stored_len} bytes")
+            raise Malformed(
+                f"expected data volumes of {self.stored_len} bytes in all, got "
+                f"{sum(sizes[: self.data])}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -134,17 +134,17 @@ def verify_room(bags: Sequence[Path], medium: Path) -> None:
         return
     file_system = os.statvfs(medium)
     if file_system.f_flag & os.ST_RDONLY:
-        raise BadMedium(f"{medium} is read-only; unlock it, or take another one")
+        raise BadMedium(f"{medium} is read-only; unlock it, or use another medium")
     free, needed = file_system.f_bavail * file_system.f_frsize, sum(sizes) + len(bags) * _SPARE
     if free < needed:
         raise BadMedium(
-            f"{medium} has {free} bytes free, {needed} are needed; take another one, or several "
+            f"{medium}: expected {needed} bytes free, got {free}; use another medium, or several, "
             "with --medium for each"
         )
     largest = _LARGEST_FILE.get(_file_system(medium))
     if largest is not None and max(sizes) > largest:
         raise BadMedium(
-            f"{medium} takes files of {largest} bytes at most, a volume has {max(sizes)}; set "
+            f"{medium}: a volume has {max(sizes)} bytes, files may have {largest} at most; set "
             '[export] medium = "fat32"'
         )
 
@@ -169,7 +169,7 @@ def _folder(top: Directory) -> Directory:
             raise
         raise BadMedium(
             f"{top.path / FOLDER}: expected a directory of the medium itself, got a link, a file "
-            f"or another device ({error.strerror}); take another medium"
+            f"or another device ({error.strerror}); use another medium"
         ) from error
 
 
@@ -178,8 +178,7 @@ def _new_directory(folder: Directory, name: str) -> Directory:
         return folder.make(name)
     except FileExistsError:
         raise BadMedium(
-            f"{folder.path / name} exists; verify it if it is whole, take another medium if it is "
-            "not"
+            f"{folder.path / name} exists; verify it if it is complete, or use another medium"
         ) from None
 
 
@@ -208,13 +207,13 @@ def _read_back(source: Path, directory: Directory, count: ProgressCounter, name:
         digest = h_blocks(count.through(_from_medium(directory, name)))
     except OSError as error:
         raise BadMedium(
-            f"{target} cannot be read back: {error.strerror}; take another medium"
+            f"{target} cannot be read back: {error.strerror}; use another medium"
         ) from error
     if digest != expected:
         at = _first_difference(source, directory, name)
         raise BadMedium(
             f"{target} does not read back as it was written, from byte {at} on; "
-            "take another medium",
+            "use another medium",
             at,
         )
 
@@ -267,7 +266,7 @@ def carriers(given: Sequence[Path]) -> list[tuple[BagPath, ...]]:
     for bag in sorted({bag for path in given for bag in _bags(path)}):
         by_carrier.setdefault(_key(bag), []).append(bag)
     if not by_carrier:
-        raise NoBags(f"no carrier lies in {given[0]}; name a bag, or the root of a medium")
+        raise NoBags(f"no carrier in {given[0]}; give a bag, or the root of a medium")
     return [tuple(bags) for bags in by_carrier.values()]
 
 
@@ -341,7 +340,7 @@ def has_verifier(medium: Path) -> bool:
         if read_small(root, name, len(raw) + 1) != raw:
             raise BadMedium(
                 f"{medium / name}: expected the verifier whose hash is in its name, got other "
-                "bytes; do not run it, and take another medium"
+                "bytes; do not run it, and use another medium"
             )
         return True
 

@@ -59,7 +59,7 @@ def _probe(root: Directory, nonce: bytes, progress: Progress) -> int:
     part = max(_LEAST_PART, claimed // _PARTS // MARK_BYTES * MARK_BYTES)
     parts = (claimed - _SPARE) // (part + MARK_BYTES)
     if parts < 1:
-        raise BadMedium(f"{medium} has {claimed} bytes free, too few to probe; take another one")
+        raise BadMedium(f"{medium} has {claimed} bytes free, too few to probe; use another medium")
     count = ProgressCounter(2 * parts * part, progress)
     with _translate_errors(medium, claimed), _folder(root) as folder:
         marks = [_write(folder, number, part, nonce, count) for number in range(parts)]
@@ -68,9 +68,9 @@ def _probe(root: Directory, nonce: bytes, progress: Progress) -> int:
         for number, mark in enumerate(marks):
             if _read(folder, mark) != mark.bytes:
                 raise BadMedium(
-                    f"{medium} claims {claimed} bytes free, and what was written some "
-                    f"{number * part} bytes in does not come back: it has less room than it "
-                    "says, or is broken; take another medium",
+                    f"{medium} reports {claimed} bytes free, and what was written some "
+                    f"{number * part} bytes in does not come back: it has less space than it "
+                    "reports, or is broken; use another medium",
                     number * part,
                 )
             count.add(part)
@@ -88,7 +88,7 @@ def _folder(root: Directory) -> Iterator[Directory]:
         directory = root.make(FOLDER)
     except FileExistsError as error:
         raise BadMedium(
-            f"{root.path / FOLDER}: expected no entry, got a link or a file; take another medium"
+            f"{root.path / FOLDER}: expected no entry, got a link or a file; use another medium"
         ) from error
     with directory as folder:
         try:
@@ -103,8 +103,8 @@ def _translate_errors(medium: Path, claimed: int) -> Iterator[None]:
         yield
     except (durable.NoSpace, durable.SyncFailed, OSError) as error:
         raise BadMedium(
-            f"{medium} claims {claimed} bytes free and does not take them: {error}; "
-            "take another medium"
+            f"{medium} reports {claimed} bytes free, and writing them failed: {error}; "
+            "use another medium"
         ) from error
 
 

@@ -167,7 +167,7 @@ class CarrierSet:
             self.close()
             raise
         if not self._bags:
-            raise Refused(CarrierFault.INCOMPLETE, "no bag was given")
+            raise Refused(CarrierFault.INCOMPLETE, "expected one or more bags, got none")
         self.carrier: Carrier = self._bags[0].carrier
 
     def _add(self, root: Path | BagPath) -> None:
@@ -184,7 +184,7 @@ class CarrierSet:
         unknown = signers - trust.exporters.keys()
         if unknown:
             why = trust.revoked.get(min(unknown))
-            what = "no exporter's key in the trust store" if why is None else f"revoked: {why}"
+            what = "not an exporter's key in the trust store" if why is None else f"revoked: {why}"
             raise Refused(CarrierFault.SIGNER, f"signed by {min(unknown).hex()}, which is {what}")
         return ", ".join(sorted(trust.exporters[signer] for signer in signers))
 
@@ -338,7 +338,9 @@ def unpacked(
         return
     plain_len = carrier.compression.plain_len if carrier.compression else carrier.stored_len
     if plain_len > most + _MAX_LEDGER:
-        raise Refused(CarrierFault.BUNDLE_SIZE, f"{plain_len} bytes unpacked; {most} are allowed")
+        raise Refused(
+            CarrierFault.BUNDLE_SIZE, f"expected at most {most} bytes unpacked, got {plain_len}"
+        )
     path = scratch / "unpacked"
     with path.open("x+b") as file:
         # It lives as long as it is open.
@@ -359,7 +361,8 @@ def _plain(carrier: Carrier, blocks: Iterator[bytes], privates: Sequence[bytes])
         return blocks
     if packed.alg != ZSTD:
         raise Refused(
-            CarrierFault.CARRIER_VERSION, "it is packed in a way that needs a newer version"
+            CarrierFault.CARRIER_VERSION,
+            f"unknown compression {packed.alg!r}; a newer version of veen is needed",
         )
     verify_ratio(carrier.stored_len, packed.plain_len)
     return decompress_bytes(blocks, packed.plain_len)
@@ -373,7 +376,7 @@ def _cargo(carrier: Carrier, plain: ContentSpan) -> Cargo:
         end = cbor.skip(raw, 0)
         ledger = CarrierLedger.decode(raw[:end])
     except Malformed as error:
-        raise Refused(CarrierFault.CARRIER_FORMAT, f"the sealed ledger: {error}") from error
+        raise Refused(CarrierFault.CARRIER_FORMAT, f"the encrypted ledger: {error}") from error
     if not ledger.tail:
-        raise Refused(CarrierFault.CARRIER_FORMAT, "the sealed ledger is empty")
+        raise Refused(CarrierFault.CARRIER_FORMAT, "the encrypted ledger is empty")
     return Cargo(ledger, plain.part(end, plain.size))

@@ -175,7 +175,7 @@ def verify_cargo(cargo: Cargo, context: VerifyContext, report: VerifyReport) -> 
         report.bundle = _verify_bundle(cargo, context)
         is_entered = entry.is_of_bundle(report.bundle.header)
     if not is_entered:
-        raise Refused(CarrierFault.LEDGER, "the ledger enters something else than what is carried")
+        raise Refused(CarrierFault.LEDGER, "the last entry of the ledger does not match the bundle")
     report.hub = context.trust.hubs.get(entry.hub_id)
     _verify_age(report, context)
 

@@ -120,7 +120,7 @@ def stage(
 ) -> StagedCarrier:
     """Build the bags below ``staging``, which must be empty."""
     if not content.ledger.tail:
-        raise Malformed("the ledger has no entry for what is to be carried")
+        raise Malformed("the ledger: expected an entry of this carrier, got none")
     folder = staging / "work"
     folder.mkdir()
     stored = store(

@@ -71,12 +71,13 @@ def plan(
     if last < cursor.seq:
         raise RolledBack(
             f"{stream} was exported up to {cursor.seq} and ends at {last} in the hub's last "
-            "checkpoint: the hub was put back; stop it, and compare it with its archive"
+            "checkpoint: the hub was restored to an older state; stop it, and compare it with its "
+            "archive"
         )
     if end is not None and last == cursor.seq and cursor.seq and end.mmr_root != cursor.root:
         raise RolledBack(
-            f"{stream} has another root at {last} than the one that was exported: the hub tells "
-            "another history; stop it, and compare it with its archive"
+            f"{stream} has another root at {last} than the one that was exported: the hub signed "
+            "two histories (equivocation); stop it, and compare it with its archive"
         )
     if last == cursor.seq:
         return None
@@ -174,7 +175,7 @@ def build(
     last = range_.from_seq + len(spooled.sizes) - 1
     end = range_.checkpoint.end(range_.stream)
     if end is None:
-        raise NothingThere(f"the checkpoint does not speak of {range_.stream}")
+        raise NothingThere(f"the checkpoint does not cover {range_.stream}; create a newer one")
     label = reader.session.labels(range_.stream, DEFAULT_PROFILE).at(0)
     proof = reader.session.api.range_proof(label, range_.from_seq, last, end.last_seq)
     header = Header(
@@ -264,7 +265,7 @@ class Workshop:
                     raise
                 raise RolledBack(
                     f"{header.export_stream} has another past before {header.export_seq_from} "
-                    "than the one that was exported: the hub tells another history; stop it, and "
+                    "than the one that was exported: the hub signed two histories; stop it, and "
                     "compare it with its archive"
                 ) from error
             source.seek(0)

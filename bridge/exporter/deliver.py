@@ -247,11 +247,11 @@ def _translate_errors(place: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise BadMedium(
-            f"{error.filename or place}: {error.strerror}; take another medium"
+            f"{error.filename or place}: {error.strerror}; use another medium"
         ) from error
     except (NoSpace, SyncFailed) as error:
         # A failed sync is not retried: a second sync may wrongly report success.
-        raise BadMedium(f"{place}: {error}; take another medium") from error
+        raise BadMedium(f"{place}: {error}; use another medium") from error
 
 
 def _verify_same_carrier(bag: Path, root: Directory) -> None:
@@ -262,14 +262,14 @@ def _verify_same_carrier(bag: Path, root: Directory) -> None:
     if (bag / TAGMANIFEST).read_bytes() != read_small(root, TAGMANIFEST, MAX_TAG_BYTES):
         raise BadMedium(
             f"{root.path} is another carrier of the same bundle, of an earlier identity of this "
-            "bridge; take another medium"
+            "bridge; use another medium"
         )
 
 
 def _discard(folder: Directory, name: str, media: Media) -> None:
     if not media.discard_unfinished:
         raise BadMedium(
-            f"{folder.path / name} was begun and never finished; take another medium, or run again "
-            "with --discard-unfinished if the medium is sound"
+            f"{folder.path / name} is an unfinished carrier; use another medium, or run again "
+            "with --discard-unfinished if the medium works"
         )
     shutil.rmtree(name, dir_fd=folder.fd)

@@ -62,33 +62,33 @@ class GapFile:
             return cls.decode(raw)
         except Malformed as error:
             raise Malformed(
-                f"{path}: {error}; take the one that veen bridge reconcile wrote"
+                f"{path}: {error}; use the file that veen bridge reconcile wrote"
             ) from error
 
     @classmethod
     def decode(cls, raw: bytes) -> GapFile:
         if len(raw) > MAX_BYTES:
-            raise Malformed(f"longer than {MAX_BYTES} bytes, no gap file is")
+            raise Malformed(f"expected a gap file of at most {MAX_BYTES} bytes, got more")
         document = parse_json(raw)
         try:
             gap_file = cls(
                 bytes.fromhex(document["source_hub_id"]), tuple(map(_gap, document["gaps"]))
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise Malformed(f"not a gap file: {error}") from error
+            raise Malformed(f"expected a gap file: {error}") from error
         if gap_file.encode() != raw.removesuffix(b"\n") or len(gap_file.source_hub_id) != 32:
-            raise Malformed("not a gap file as veen bridge reconcile writes it")
+            raise Malformed("expected the canonical form of a gap file, got another")
         for gap, following in pairwise(gap_file.gaps):
             if (following.stream, following.from_seq) <= (gap.stream, gap.to_seq):
                 detail = f"{following.from_seq} to {following.to_seq} of {following.stream!a}"
-                raise Malformed(f"gaps that overlap or are out of order, at {detail}")
+                raise Malformed(f"expected gaps in order and without overlap, got {detail}")
         return gap_file
 
 
 def _gap(value: Any) -> ExportGap:
     gap = ExportGap(value["stream"], value["from"], value["to"])
     if type(gap.stream) is not str or type(gap.from_seq) is not int:
-        raise Malformed("a gap names a stream, and numbers")
+        raise Malformed("a gap: expected a stream, and integers as from and to")
     if type(gap.to_seq) is not int or not 1 <= gap.from_seq <= gap.to_seq < _MOST:
-        raise Malformed(f"a gap from {gap.from_seq} to {gap.to_seq}")
+        raise Malformed(f"a gap: expected a range, got {gap.from_seq} to {gap.to_seq}")
     return gap

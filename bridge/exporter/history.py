@@ -132,9 +132,9 @@ def _following(
 ) -> CarrierLedgerEntry:
     if event.n != len(entries) + 1:
         raise Untrusted(
-            f"{ONLINE_LOG}, stream_seq {seq}: entry {event.n} of the ledger where entry "
-            f"{len(entries) + 1} is due; two exporters have shared one identity: stop both, and "
-            "give the bridge a new identity"
+            f"{ONLINE_LOG}, stream_seq {seq}: expected ledger entry {len(entries) + 1}, got "
+            f"{event.n}: two exporters have used one identity; stop both, and give the bridge "
+            "a new identity"
         )
     return CarrierLedgerEntry(
         n=event.n,

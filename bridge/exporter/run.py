@@ -58,7 +58,7 @@ def latest_checkpoint(session: Session, state: ExportState) -> RecorderCheckpoin
     checkpoint = latest_recorder_checkpoint(session, earlier)
     if checkpoint is None:
         raise NoCheckpoint(
-            "the hub has no recorder checkpoint yet, and an export ends at one; make one with "
+            "the hub has no recorder checkpoint yet, and an export ends at one; create one with "
             "veen recorder checkpoint create"
         )
     if earlier is None or checkpoint != earlier:
@@ -75,7 +75,8 @@ def checkpoint_at(session: Session, checkpoint_id: bytes, created_at: int) -> Re
             return checkpoint
     raise Untrusted(
         f"the hub does not have the recorder checkpoint {checkpoint_id.hex()} of {created_at} any "
-        "more, which an export ended at: it was put back; restore it from its archive"
+        "more, which an export ended at: it was restored to an older state; restore it from its "
+        "archive"
     )
 
 
@@ -281,8 +282,8 @@ class Exporter:
         if proven.header.bundle_id != bundle_id:
             raise RolledBack(
                 f"{range_.stream} {range_.from_seq} to {range_.to_seq} does not give bundle "
-                f"{bundle_id.hex()} again: the hub tells another history, or the keys that opened "
-                "it then are gone; compare the hub with its archive"
+                f"{bundle_id.hex()} again: the hub signed two histories (equivocation), or the "
+                "reader's keys of then are missing; compare the hub with its archive"
             )
         return proven
 
@@ -347,7 +348,7 @@ class ExportSetup:
 
 def exporting(settings: BridgeSettings) -> ExportSettings:
     if settings.exporting is None:
-        raise BadSettings("these are the settings of an offline zone, which exports nothing")
+        raise BadSettings("expected the settings of an online zone, got those of an offline zone")
     return settings.exporting
 
 

@@ -100,8 +100,8 @@ def _verify_goes_on(reader: Client, entries: StoredEntries) -> None:
     if _root_at(reader, entries.last_seq) != entries.root:
         raise RolledBack(
             f"{ONLINE_LOG} has another root at {entries.last_seq} than the one that was read "
-            "before: "
-            "the hub tells another history; stop it, and compare it with its archive"
+            "before: the hub signed two histories (equivocation); stop it, and compare it "
+            "with its archive"
         )
 
 

@@ -177,7 +177,7 @@ def prove_completeness(evidence: ProofEvidence) -> BridgeClaim:
     broken = next(_incomplete(evidence), None)
     return BridgeClaim(
         name="J2",
-        says="each bundle that was imported is complete, or says what was kept out",
+        says="each bundle that was imported is complete, or says what was excluded",
         witness={
             "bundles": len(evidence.imports),
             "events": sum(success.count for _, success in evidence.imports.values()),
@@ -239,7 +239,7 @@ def _incomplete(evidence: ProofEvidence) -> Iterator[str]:
                 and (event.bundle_id, n) not in evidence.exclusions
             ):
                 yield (
-                    f"bundle {bundle_id.hex()}: {success.stream} {n} was kept out without a record"
+                    f"bundle {bundle_id.hex()}: {success.stream} {n} was excluded without a record"
                 )
 
 

@@ -95,9 +95,11 @@ def _parsed(seq: int, subject: str, payload: Any) -> Completed:
             _span(payload["import_from"], payload["import_to"]),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise Malformed(f"{COMPLETED} without what it must say: {error!r}") from error
+        raise Malformed(f"{COMPLETED}: a field is missing or of another type: {error!r}") from error
     if subject != f"bundle:{completed.bundle_id.hex()}":
-        raise Malformed(f"{COMPLETED} of {subject}, which speaks of {completed.bundle_id.hex()}")
+        raise Malformed(
+            f"{COMPLETED}: expected the subject bundle:{completed.bundle_id.hex()}, got {subject}"
+        )
     return completed
 
 

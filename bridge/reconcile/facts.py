@@ -245,7 +245,9 @@ def facts_of(lists: Mapping[str, list[Any]]) -> ReconcileFacts:
     sources = sorted(set(lists[_SOURCE]))
     targets = sorted(set(lists[_TARGET]))
     if len({source.hub_id for source in sources}) < len(sources) or len(targets) > 1:
-        raise Malformed("two checkpoints of one hub; take the one to reconcile by")
+        raise Malformed(
+            "expected one checkpoint of each hub, got two; choose the one to reconcile by"
+        )
     return ReconcileFacts(
         **{name: lists[kind] for kind, name in _LIST_OF_KIND.items()},
         sources=tuple(sources),
@@ -257,7 +259,7 @@ def _chosen(sources: list[CheckpointFact], chosen: Collection[bytes]) -> list[Ch
     picked = [source for source in sources if source.checkpoint_id in chosen]
     absent = sorted(set(chosen) - {source.checkpoint_id for source in picked})
     if absent:
-        raise Malformed(f"no fact tells of checkpoint {absent[0].hex()}")
+        raise Malformed(f"no fact of checkpoint {absent[0].hex()}")
     settled = {source.hub_id for source in picked}
     return [*picked, *(source for source in sources if source.hub_id not in settled)]
 
@@ -270,10 +272,10 @@ def parse(raw: str | bytes) -> tuple[str, Any]:
             return kind, _checkpoint(values)
         hints = _FIELDS[kind]
         if len(values) != len(hints):
-            raise Malformed(f"a fact {kind!r} has {len(hints)} fields")
+            raise Malformed(f"a fact {kind!r}: expected {len(hints)} fields, got {len(values)}")
         return kind, _KINDS[kind](*map(_value, values, hints))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise Malformed(f"not a fact: {error}") from error
+        raise Malformed(f"expected a fact: {error}") from error
 
 
 def read_fact_files(paths: Iterable[Path]) -> ReconcileFacts:
@@ -294,10 +296,10 @@ def _plain(value: Any) -> Any:
 def _value(value: Any, hint: Any) -> Any:
     if hint is int:
         if type(value) is not int or value < 0:
-            raise Malformed(f"{value!r} is no number of a fact")
+            raise Malformed(f"expected an integer from 0 on, got {value!r}")
         return value
     if type(value) is not str:
-        raise Malformed(f"{value!r} is no text of a fact")
+        raise Malformed(f"expected text, got {value!r}")
     return _bytes(value) if hint is bytes else hint(value)
 
 

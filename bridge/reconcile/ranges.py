@@ -168,7 +168,7 @@ def _joined(ordered: Iterable[tuple[int, int]]) -> Iterator[EventRange]:
     held: EventRange | None = None
     for first, last in ordered:
         if not 1 <= first <= last:
-            raise Malformed(f"a range of {first} to {last}")
+            raise Malformed(f"expected a range, got {first} to {last}")
         if held is None:
             held = EventRange(first, last)
         elif first <= held.last + 1:

@@ -510,16 +510,18 @@ class SignedReconcileReport:
             )
             signed = cls(report, bytes.fromhex(signer), bytes.fromhex(signature))
         except (KeyError, TypeError, ValueError) as error:
-            raise Malformed(f"not a signed report: {error}") from error
+            raise Malformed(f"expected a signed report: {error}") from error
         if type(report) is not dict or report.get("kind") != KIND or set(document) != _FIELDS:
-            raise Malformed("not a report of veen bridge reconcile")
+            raise Malformed("expected a report of veen bridge reconcile, got another document")
         if signed.encode() != raw.removesuffix(b"\n"):
-            raise Malformed("a report that is not in its canonical form")
+            raise Malformed("expected canonical JSON, got another form of the report")
         return signed
 
     def verify(self, signer: bytes) -> None:
         """Raise Untrusted unless ``signer``, a key known from elsewhere, has signed the report."""
         if self.signer != signer:
-            raise Untrusted(f"the report is signed by {self.signer.hex()}")
+            raise Untrusted(
+                f"the report: expected a signature by {signer.hex()}, got {self.signer.hex()}"
+            )
         if not signature_is_valid(signer, self.signature, self.digest()):
-            raise Untrusted("the report is not as it was signed")
+            raise Untrusted("the signature of the report is not valid: it was changed")

@@ -85,7 +85,7 @@ def end_alarms(zone: ZoneConfig, context: Mapping[str, Any]) -> None:
     try:
         alarms = standing(zone.folder, _MOST)
     except BadArtefact as error:
-        _LOG.warning("no alarm is ended before this is corrected: %s", error)
+        _LOG.warning("no alarm is resolved until this is corrected: %s", error)
         return
     for alarm in alarms:
         if (alarm.dag_id, alarm.task_id) == (task.dag_id, task.task_id):
@@ -154,10 +154,10 @@ class WebhookNotifier:
         request = urllib.request.Request(self._url, body, headers)  # noqa: S310 - http or https
         try:
             with _OPENER.open(request, timeout=_TIMEOUT_SEC):
-                _LOG.info("the webhook took the notice")
+                _LOG.info("the webhook accepted the notice")
         except (OSError, http.client.HTTPException) as error:
             # The rest of a URL is often a secret.
-            _LOG.warning("%s did not take the notice: %s", _place(self._url), _why(error))
+            _LOG.warning("%s did not accept the notice: %s", _place(self._url), _why(error))
 
 
 def _place(url: str) -> str:
@@ -204,9 +204,9 @@ def notify_failure(context: Mapping[str, Any]) -> None:
     from veen.errors import VeenError  # noqa: PLC0415
     from zone.config import VARIABLE, load  # noqa: PLC0415
 
-    what = str(context.get("exception") or "the task failed; its log tells why")
+    what = str(context.get("exception") or "the task failed; see its log")
     notify(context, what)
     try:
         store_failure(load(Path(os.environ[VARIABLE])), context, what)
     except (OSError, VeenError) as error:
-        _LOG.warning("the failure cannot be shown on the page: %s", error)
+        _LOG.warning("the failure cannot be stored for the operators' page: %s", error)

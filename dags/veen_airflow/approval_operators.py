@@ -46,7 +46,7 @@ class MediumSensor(BaseSensorOperator):
             if carriers:
                 end_alarms(zone(), context)
         _LOG.info(
-            "%d carriers that nobody has decided about; this run takes up %d",
+            "%d carriers wait for a decision; this run asks about %d",
             len(carriers), len(taken),
         )  # fmt: skip
         return PokeReturnValue(is_done=bool(taken), xcom_value=taken)
@@ -79,7 +79,7 @@ class ApprovalOperator(HITLOperator):
         with translate_errors(context, APPROVAL):
             forget_trace(context, self._number)
             if not asked_about(context):
-                raise NothingToDo("nothing came that asks for a decision")
+                raise NothingToDo("no carrier needs a decision")
             before = traces(context, self._number)
             if any(trace is not None and trace.decision == REJECT for trace in before):
                 raise NothingToDo("it is rejected already; one rejection is enough")
@@ -91,12 +91,12 @@ class ApprovalOperator(HITLOperator):
         said = super().execute_complete(context, event)
         who = said.get("responded_by_user")
         if not who:
-            why = "nobody has answered, and an import is never let in by default"
+            why = "no answer was given, and nothing is imported without one"
             raise AirflowFailException(failure_text(why, APPROVAL))
         before = [trace.person_id for trace in traces(context, self._number) if trace is not None]
         if who["id"] in before:
             raise AirflowException(
-                f"{who['name']} has decided already, and another person must: we ask again"
+                f"{who['name']} has answered already, expected another person; asking again"
             )
         (decision,) = said["chosen_options"]
         _LOG.info("%s by %s (%s)", decision, who["name"], who["id"])

@@ -84,7 +84,7 @@ class Command:
             run = self._run()
             if run.document.get("code") not in _HELD or time.monotonic() > deadline:
                 break
-            _LOG.info("%s; we wait", run.document.get("detail"))
+            _LOG.info("%s; waiting", run.document.get("detail"))
             time.sleep(_LOOK_SEC)
         if run.code not in accept and run.document.get("code") not in refusals:
             raise CommandFailed(self.argv, run, section)
@@ -188,7 +188,7 @@ def acting(config: ZoneConfig) -> list[str]:
 
 def storage(config: ZoneConfig) -> StoreLocation:
     if config.storage is None:
-        raise NoStorage(f"{config.file} has no [storage]: there is no archive to work with")
+        raise NoStorage(f"{config.file}: expected [storage], got none: the zone has no archive")
     return config.storage
 
 

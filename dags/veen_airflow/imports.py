@@ -59,7 +59,7 @@ def undecided(context: Context) -> list[dict[str, Any]]:
         except NoBags:
             continue
         except (OSError, VeenError) as error:
-            _LOG.warning("%s is not looked at: %s", place[0], error)
+            _LOG.warning("%s is skipped: %s", place[0], error)
     signed = [bags for bags in by_place if all(map(_is_signed, bags))]
     carriers_by_key = [{"key": _key(bags), "bags": [str(bag) for bag in bags]} for bags in signed]
     return [bags for bags in carriers_by_key if not seen(str(bags["key"])).exists()]
@@ -233,7 +233,7 @@ def description(context: Context) -> str:
 
 def import_argv(context: Context) -> Sequence[str]:
     if not _came(context):
-        raise NothingToDo("no carrier came")
+        raise NothingToDo("no carrier arrived")
     bundles, decision = asked_about(context), _decision(context)
     write_run_file(context, "decision", asdict(decision))
     people = ", ".join(decision.people) or ("nobody" if bundles else "nobody was asked")
@@ -269,7 +269,7 @@ def let_in(answer: CommandAnswer, context: Context) -> Sequence[DagArtefact]:
         [{"id": artefact.id, "state": artefact.state} for artefact in artefacts],
     )
     if decision.refused:
-        raise Alarm("approval", f"nothing was let in: {decision.refused}.", artefacts)
+        raise Alarm("approval", f"nothing was imported: {decision.refused}.", artefacts)
     left = {bag for row in _rows(context, *_UNTOUCHED) for bag in row["bags"]}
     for carrier in _came(context):
         if not left & set(carrier["bags"]) and not _is_open(carrier, answer):
@@ -286,21 +286,21 @@ def remaining(context: Context) -> Sequence[DagArtefact]:
         # The next run would process the same carriers again.
         left = 0
     if not later and not left:
-        raise NothingToDo("every bundle was in the question")
-    _LOG.info("the next run asks about %d more bundles and takes up %d carriers", later, left)
+        raise NothingToDo("every bundle was in the request for approval")
+    _LOG.info("the next run asks about %d more bundles and handles %d carriers", later, left)
     return ()
 
 
 def checkpoint_argv(context: Context) -> Sequence[str]:
     if not _became_of(context, "imported", "heartbeat"):
-        raise NothingToDo("nothing went in")
+        raise NothingToDo("nothing was imported")
     return checkpoint_create(zone())
 
 
 def receipt_argv(context: Context) -> Sequence[Sequence[str]]:
     bundles = _became_of(context, "imported")
     if not bundles:
-        raise NothingToDo("nothing went in that has a receipt")
+        raise NothingToDo("nothing with a receipt was imported")
     return [["bridge", "receipt", bundle, "--config", str(zone().file)] for bundle in bundles]
 
 
@@ -325,7 +325,7 @@ def judged(context: Context) -> Sequence[DagArtefact]:
         raise Alarm(refused[0][:16], f"carriers were refused and are in quarantine: {names}.")
     if held_back := _rows(context, OBSTRUCTED):
         why = "; ".join(f"{row['id'][:16]}: {row['obstacle']}" for row in held_back[:_MOST_LISTED])
-        raise Alarm("obstacle", f"{len(held_back)} valid bundles cannot go in as things are: {why}")
+        raise Alarm("obstacle", f"{len(held_back)} valid bundles cannot be imported: {why}")
     if left := _became_of(context, *_LEFT):
         notify(context, f"{len(left)} bundles wait: for a gap to close, or for signatures")
     return ()
@@ -421,7 +421,7 @@ def _judged(row: Mapping[str, Any]) -> str:
     if not row["bundle_id"]:
         return HEARTBEAT
     if _is_decided(_name(row)):
-        _LOG.info("bundle %s was decided about before", row["bundle_id"])
+        _LOG.info("bundle %s has a decision already", row["bundle_id"])
         return DECIDED
     return OBSTRUCTED if row.get("obstacle") else VERIFIED
 

@@ -141,7 +141,7 @@ class StepOperator(BaseOperator):
             self.link = artefacts[-1].link
         if artefacts and all(artefact in done and not artefact.is_news for artefact in artefacts):
             raise NothingToDo(
-                f"nothing has moved: {artefacts[-1].kind} {artefacts[-1].id} is known"
+                f"nothing is new: {artefacts[-1].kind} {artefacts[-1].id} is stored already"
             )
         return {"made": [{"id": artefact.id, "state": artefact.state} for artefact in artefacts]}
 
@@ -267,7 +267,7 @@ class SparkOperator(SparkSubmitOperator):
         self._keep(context, "failed")
         if code == INTEGRITY:
             self.log.error("%s", error)
-            raise evidence(context, f"{self.name} found that what was signed does not hold.")
+            raise evidence(context, f"{self.name}: a signature or a proof could not be verified.")
         kind = AirflowFailException if code == _WRONGLY_CALLED else AirflowException
         raise kind(failure_text(str(error), self._runbook))
 

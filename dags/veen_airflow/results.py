@@ -50,9 +50,7 @@ def checkpoint_of(state: str, *, is_last: bool = False) -> ArtefactsOf:
 def push_argv(_context: Context) -> Sequence[str]:
     """The push of a scheduled DAG; without an archive there is nothing to do."""
     if zone().storage is None:
-        raise NothingToDo(
-            "this zone has no [storage]: nothing is archived, and no archive is worked on"
-        )
+        raise NothingToDo("this zone has no [storage]: it has no archive")
     return archive_push(zone())
 
 

@@ -113,7 +113,7 @@ def judged(context: Context) -> Sequence[DagArtefact]:
     if zone().storage is None:
         raise NothingToDo("this zone has no [storage]: there is no archive to audit")
     if not (run_directory(zone(), context) / "report.json").exists():
-        raise Alarm("no-report", "the audit has left no report; its own task tells why.")
+        raise Alarm("no-report", "the audit left no report; see the log of its task.")
     _file, digest, report = _audited(context)
     if not report["ok"]:
         first = report["faults"][0]
@@ -132,7 +132,7 @@ def _audited(context: Context) -> tuple[Path, str, dict[str, Any]]:
 
     file = run_directory(zone(), context) / "report.json"
     if not file.exists():
-        raise NothingToDo("the audit has left no report; its own task tells why")
+        raise NothingToDo("the audit left no report; see the log of its task")
     report = json.loads(file.read_bytes())["report"]
     return file, h(encode(report)).hex(), report
 
@@ -271,7 +271,7 @@ def reconciled(answer: CommandAnswer, context: Context) -> Sequence[DagArtefact]
 def reconciled_on_spark(context: Context) -> Sequence[DagArtefact]:
     file = run_directory(zone(), context) / "report.json"
     if not file.exists():
-        raise Alarm("no-report", "the job has left no report; its own task tells why.")
+        raise Alarm("no-report", "the job left no report; see the log of its task.")
     return judge_reconciliation(json.loads(file.read_bytes())["report"], context)
 
 
@@ -288,7 +288,7 @@ def judge_reconciliation(report: Mapping[str, Any], context: Context) -> Sequenc
     artefacts = [DagArtefact(kind="reconcile", id=name, state=state, path=path, summary=events)]
     if report["alarms"]:
         kinds = sorted({alarm["alarm"] for alarm in report["alarms"]})
-        raise Alarm(name[:16], f"what must never be: {', '.join(kinds)}; see {folder}.", artefacts)
+        raise Alarm(name[:16], f"never allowed: {', '.join(kinds)}; see {folder}.", artefacts)
     if not report["whole"]:
         left = {
             event: n for event, n in events.items() if n and event not in ("imported", "excluded")
@@ -302,8 +302,8 @@ def judge_reconciliation(report: Mapping[str, Any], context: Context) -> Sequenc
 def due_of(answer: CommandAnswer, _context: Context) -> Sequence[DagArtefact]:
     chunks = answer.document["due"]
     if not chunks:
-        raise NothingToDo("the policy lets no chunk go")
-    _LOG.info("%d chunks may go: %s", len(chunks), ", ".join(chunks))
+        raise NothingToDo("the retention policy releases no chunk")
+    _LOG.info("%d chunks may be pruned: %s", len(chunks), ", ".join(chunks))
     return ()
 
 
@@ -320,7 +320,7 @@ def stop_argv(_context: Context) -> Sequence[str]:
         _rest_file().touch(mode=0o600)
         if not _wait_for_file(_resting_file(), True):
             _rest_file().unlink(missing_ok=True)
-            raise Alarm("no-rest", "the hub was asked to rest, and nobody let it; nothing is gone.")
+            raise Alarm("no-rest", "the hub was not stopped on request; nothing was pruned.")
     return ["hub", "stop", *data_dir(config)]
 
 

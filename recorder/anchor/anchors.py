@@ -100,7 +100,7 @@ def kind_of(anchor_ref: bytes) -> str:
     document = cbor.decode(anchor_ref)
     kind = document.get(2) if isinstance(document, dict) else None
     if not isinstance(kind, str):
-        raise Malformed("not an anchor_ref: it names no kind of anchor")
+        raise Malformed("anchor_ref: expected the kind of an anchor, got none")
     return kind
 
 
@@ -429,7 +429,7 @@ def anchor_failures(home: CheckpointDirectory) -> AnchorFailures:
     except FileNotFoundError:
         return AnchorFailures()
     except Malformed as error:
-        raise Malformed(f"{path}: {error}; remove it, and the count begins anew") from error
+        raise Malformed(f"{path}: {error}; remove it, and the count starts again at 0") from error
 
 
 def publish_anchor(anchor: Anchor, document: RecorderCheckpoint) -> bytes:
@@ -446,8 +446,8 @@ def verify_anchors(anchor: Anchor, document: RecorderCheckpoint, anchor_ref: byt
     expected = (EPOCH, document.created_at, document.checkpoint_id)
     if (proof.epoch, proof.ts, proof.nonce) != expected:
         raise Untrusted(
-            f"the anchor is of a recorder checkpoint with the same root, made at {proof.ts}, "
-            f"and not of {document.checkpoint_id.hex()}"
+            f"expected an anchor of recorder checkpoint {document.checkpoint_id.hex()}, got one of "
+            f"another checkpoint with the same root, made at {proof.ts}"
         )
     return proof
 

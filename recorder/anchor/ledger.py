@@ -52,9 +52,11 @@ class AnchorLedgerEntry(WireMap):
 
     def rule(self) -> None:
         if len(self.nonce) > MAX_NONCE_BYTES:
-            raise Malformed(f"a nonce of {len(self.nonce)} bytes; {MAX_NONCE_BYTES} are allowed")
+            raise Malformed(
+                f"nonce: expected at most {MAX_NONCE_BYTES} bytes, got {len(self.nonce)}"
+            )
         if self.index == 0 and (self.previous, self.root) != (_NO_HASH, _NO_HASH):
-            raise Malformed("a first entry that follows another, or holds a root")
+            raise Malformed("entry 0: expected zeros as previous and root, got a hash")
 
     def sealed(self) -> AnchorLedgerEntry:
         return replace(self, hash=self._digest())
@@ -77,11 +79,16 @@ class AnchorLedgerEntry(WireMap):
     def verify_after(self, before: AnchorLedgerEntry | None) -> None:
         """Verify that this entry is intact and directly follows ``before``."""
         if self.hash != self._digest():
-            raise Untrusted("its hash is not that of what it holds")
-        if self.index != (0 if before is None else before.index + 1):
-            raise Untrusted(f"it is numbered {self.index}: entries were removed or moved")
+            raise Untrusted(f"hash: expected that of its fields, got {self.hash.hex()}")
+        expected = 0 if before is None else before.index + 1
+        if self.index != expected:
+            raise Untrusted(
+                f"expected index {expected}, got {self.index}: entries were removed or moved"
+            )
         if before is not None and self.previous != before.hash:
-            raise Untrusted("it does not follow the entry before it: one of the two was replaced")
+            raise Untrusted(
+                "previous is not the hash of the entry before: one of the two was replaced"
+            )
 
     def _digest(self) -> bytes:
         return ht(
@@ -115,9 +122,9 @@ def read_line(line: bytes) -> AnchorLedgerEntry:
     except Malformed:
         raise
     except (ValueError, RecursionError) as error:
-        raise Malformed(f"no JSON: {error}") from error
+        raise Malformed(f"expected JSON: {error}") from error
     if entry.line() != line:
-        raise Malformed("not written as a ledger writes it")
+        raise Malformed("expected canonical JSON of an entry, got another form")
     return entry
 
 
@@ -133,7 +140,7 @@ class LedgerRef(WireMap):
 
     def rule(self) -> None:
         if self.kind != KIND:
-            raise Malformed(f"an anchor_ref of kind {self.kind}, not {KIND}")
+            raise Malformed(f"anchor_ref: expected kind {KIND}, got {self.kind}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +156,10 @@ class LedgerMark(WireMap):
 
     def rule(self) -> None:
         if not self.start < self.end <= self.start + MAX_LINE_BYTES:
-            raise Malformed("a mark whose last entry has no size that an entry can have")
+            raise Malformed(
+                f"mark: expected an entry of 1 to {MAX_LINE_BYTES} bytes, got "
+                f"{self.end - self.start}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +189,8 @@ def check(path: Path, index: int | None = None) -> Chain:
         return chain
     if chain.ledger_id != mark.ledger_id or chain.last.index < mark.index:
         raise Untrusted(
-            f"{path} ends at entry {chain.last.index} of ledger {chain.ledger_id.hex()}; entry "
-            f"{mark.index} of {mark.ledger_id.hex()} was acknowledged"
+            f"{path}: expected entry {mark.index} of ledger {mark.ledger_id.hex()}, which was "
+            f"acknowledged; got {chain.last.index} of {chain.ledger_id.hex()} as the last"
         )
     return chain
 
@@ -201,8 +211,8 @@ def read_mark(path: Path) -> LedgerMark | None:
         return None
     except Malformed as error:
         raise Untrusted(
-            f"{mark_of(path)} does not tell how much of the ledger was acknowledged ({error}). "
-            "Put back a copy of it, or check the ledger by its anchors and remove the mark"
+            f"{mark_of(path)}: the acknowledged length of the ledger cannot be read: {error}; "
+            "restore a copy of the file, or verify the ledger by its anchors and remove it"
         ) from error
 
 
@@ -253,16 +263,17 @@ class AnchorLedger:
         chain = check(self._path, ref.index)
         if chain.ledger_id != ref.ledger_id:
             raise Untrusted(
-                f"{self._path} is ledger {chain.ledger_id.hex()}; the anchor is in "
-                f"{ref.ledger_id.hex()}: look for that file, or a copy of it"
+                f"{self._path}: expected ledger {ref.ledger_id.hex()}, which has the anchor, got "
+                f"{chain.ledger_id.hex()}; give that file, or a copy of it"
             )
         entry = chain.entry
         if entry is None or ref.index == 0:
             raise Untrusted(
-                f"{self._path} ends at entry {chain.last.index}; the anchor is entry {ref.index}"
+                f"{self._path}: expected entry {ref.index}, the anchor; the last is "
+                f"{chain.last.index}"
             )
         if entry.hash != ref.entry_hash:
-            raise Untrusted(f"{self._path}: entry {ref.index} is another one: the ledger forked")
+            raise Untrusted(f"{self._path}: entry {ref.index} has another hash: the ledger forked")
         if entry.root != root:
             raise Untrusted(f"{self._path}: entry {ref.index} holds another root")
         return AnchorProof(
@@ -307,13 +318,14 @@ class AnchorLedger:
             last = read_line(raw)
         except Malformed as error:
             raise Untrusted(
-                f"{self._path}: entry {mark.index} was acknowledged and is not there any more "
-                f"({error}). Put back a copy of the ledger that has it"
+                f"{self._path}: entry {mark.index} was acknowledged and is missing: {error}; "
+                "restore "
+                "a copy of the ledger that has it"
             ) from error
         if (last.index, last.hash) != (mark.index, mark.entry_hash):
             raise Untrusted(
-                f"{self._path}: entry {mark.index} is not the one that was acknowledged. "
-                "Put back a copy of the ledger that has it"
+                f"{self._path}: entry {mark.index} is not the one that was acknowledged; restore "
+                "a copy of the ledger that has it"
             )
         return last
 
@@ -321,7 +333,10 @@ class AnchorLedger:
         """Start a new ledger, or rebuild a lost mark after verifying every entry."""
         if next(_lines(fd, 0), None) is None:
             if not may_be_torn(os.pread(fd, os.fstat(fd).st_size, 0)):
-                raise Untrusted(f"{self._path} is no ledger; name another file for it")
+                raise Untrusted(
+                    f"{self._path}: expected a ledger, got another file; give the ledger another "
+                    "path"
+                )
             self._cut(fd, 0)
             first = first_entry(ts, self._random(_NONCE_BYTES))
             mark = self._append(fd, first.hash, first, 0)

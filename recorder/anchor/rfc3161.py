@@ -67,13 +67,13 @@ class TsaTrust:
             return self._stamp(_decoded(response), message, nonce)
         except (rfc3161.VerificationError, ValueError, KeyError) as error:
             # The library parses parts of a response lazily and raises several exception types.
-            raise Untrusted(f"the time stamp does not hold: {error}") from error
+            raise Untrusted(f"the time stamp cannot be verified: {error}") from error
 
     def _stamp(self, response: rfc3161.TimeStampResponse, message: bytes, nonce: int) -> Stamp:
         signer, info = self._signer(response), response.tst_info
         self._verifier(signer, nonce).verify(response, h(message))
         if info.message_imprint.hash_algorithm != _SHA256:
-            raise Untrusted("the time stamp is not over SHA-256")
+            raise Untrusted("the time stamp: expected one over SHA-256, got another hash")
         return Stamp(
             time=int(info.gen_time.timestamp()),
             signer=signer.subject.rfc4514_string(),
@@ -95,8 +95,8 @@ class TsaTrust:
         if signer is None or len(infos) != 1:
             who = "; ".join(f"serial {info.serial_number:x}" for info in infos) or "nobody"
             raise Untrusted(
-                f"the time stamp is signed by {who}, not by a pinned certificate of the authority. "
-                "If the authority has a new certificate, add it beside the old one"
+                f"the time stamp: expected a signature by a pinned certificate, got {who}; if the "
+                "authority has a new certificate, add it to tsa_certificates"
             )
         known = {certificate.public_bytes(Encoding.DER) for certificate in self._all()}
         if not response.signed_data.certificates <= known:
@@ -161,10 +161,10 @@ def _decoded(response: bytes) -> rfc3161.TimeStampResponse:
         words = "; ".join(decoded.status_string) or "without a word"
         raise Untrusted(f"the authority answered {status.name}: {words}")
     if decoded.as_bytes() != response or _GRANTED not in response[:_HEAD_BYTES]:
-        raise Untrusted("the time stamp response has more in it than a stamp")
+        raise Untrusted("the time stamp response: expected only a time stamp, got more")
     versions = {signer_info.version for signer_info in decoded.signed_data.signer_infos}
     if decoded.signed_data.version != _SIGNED_DATA or versions != {_SIGNER_INFO}:
-        raise Untrusted("the time stamp response is of another version of CMS")
+        raise Untrusted("the time stamp response: expected version 3 of CMS, got another")
     return decoded
 
 

@@ -37,14 +37,16 @@ def _http_error(error: HTTPException) -> Response:
         response.headers["Allow"] = allowed
         return response
     if error.code == ErrorCode.QUERY_NOT_FOUND.status:
-        return refuse(Refusal(ErrorCode.QUERY_NOT_FOUND, "nothing is at this path"))
+        return refuse(
+            Refusal(ErrorCode.QUERY_NOT_FOUND, "no resource at this path; see /openapi.json")
+        )
     return refuse(Refusal(ErrorCode.INVALID_JSON, error.name, status=error.code))
 
 
 def _unexpected_error(error: Exception) -> Response:
     """Handle an error that is no fault of the request; details are in the log."""
     _log.error("%s failed", request.path, exc_info=error)
-    return refuse(Refusal(ErrorCode.INTERNAL_ERROR, "the service failed; its log tells more"))
+    return refuse(Refusal(ErrorCode.INTERNAL_ERROR, "the service failed; see its log"))
 
 
 def create_app(settings: RecorderSettings, waits: Waits | None = None) -> Flask:

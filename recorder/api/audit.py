@@ -66,7 +66,7 @@ def _end(response: Response) -> Response:
     try:
         _store_entry(response.status_code)
     except VeenError:
-        _log.exception("an audit entry could not be kept; the request is refused")
+        _log.exception("an audit entry could not be stored; the request is refused")
         query_context().metrics.audit_failures.inc()
         return refuse(
             Refusal(ErrorCode.INTERNAL_ERROR, "the request could not be audited", status=500)

@@ -71,7 +71,7 @@ class QueryCredentials:
         if authorization is not None:
             return self._bearer(authorization)
         if "Signature" not in request.headers:
-            raise _unauthorized("a bearer token or a signed request is due")
+            raise _unauthorized("expected a bearer token or a signed request, got neither")
         try:
             return self._signed(request.get_data())
         except NotSigned as error:
@@ -81,14 +81,16 @@ class QueryCredentials:
         scheme, _, token = authorization.partition(" ")
         principal = self._principals.by_token(token)
         if scheme.lower() != _BEARER or principal is None:
-            raise _unauthorized("the token is nobody's")
+            raise _unauthorized("the token belongs to no principal; see [[query.principals]]")
         return principal
 
     def _signed(self, body: bytes) -> QueryPrincipal:
         signed = self._signatures.verify(_message(), body)
         principal = self._principals.by_name(signed.key_id)
         if principal is None:
-            raise NotSigned("the signature names no principal")
+            raise NotSigned(
+                "the key of the signature belongs to no principal; see [[query.principals]]"
+            )
         self._taken.take(signed.covered)
         return principal
 

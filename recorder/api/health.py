@@ -30,7 +30,7 @@ bp = Blueprint("health", __name__)
 
 _OVERWRITING: Final = (
     "[objects] accept_overwriting_store is set: of two writers at once, one can overwrite a "
-    "checkpoint, an anchor or an archived chunk; veen archive status tells what the store keeps"
+    "checkpoint, an anchor or an archived chunk; veen archive status shows what the store holds"
 )
 ASKED_SEC: Final = 300
 """Longer than a round of the follower, which may read much of every stream."""
@@ -119,7 +119,9 @@ def _not_asked(status: IndexStatus) -> str:
 @bp.get("/metrics")
 def metrics() -> Response:
     if not _is_local() and AUDITOR not in query_context().credentials.principal().roles:
-        raise Refusal(ErrorCode.UNAUTHORIZED, "metrics are for auditors, or from this host")
+        raise Refusal(
+            ErrorCode.UNAUTHORIZED, "metrics: expected an auditor or a request from this host"
+        )
     registry = CollectorRegistry()
     if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]

@@ -62,7 +62,7 @@ def parse_terms(raw: bytes) -> AuditTerms:
         document = json.loads(raw)
         unknown = sorted(set(document) - {"limits", "streams", "acknowledged"})
         if unknown:
-            raise Malformed(f"terms of an audit know no {unknown[0]!r}")
+            raise Malformed(f"unknown key {unknown[0]!r}; expected limits, streams or acknowledged")
         return AuditTerms(
             limits=Limits(**document.get("limits", {})),
             streams=tuple(_stream(stream) for stream in document.get("streams", ())),
@@ -71,7 +71,7 @@ def parse_terms(raw: bytes) -> AuditTerms:
             },
         )
     except (ValueError, TypeError, KeyError, AttributeError, BadLimit) as error:
-        raise Malformed(f"no terms of an audit: {error}") from error
+        raise Malformed(f"terms of an audit: {error}") from error
 
 
 def _stream(document: Mapping[str, Any]) -> StreamRecord:

@@ -40,7 +40,7 @@ class _Clone:
         head = self._target.head()
         past = list(past_states(self._source, manifest))
         if head.value not in {None, sha256, *(known for known, _ in past)}:
-            raise OldCopy("the other store holds a state of this hub that this one does not know")
+            raise OldCopy("the target store has a state of this hub that the source store lacks")
         expected = dict.fromkeys(objects_of_manifest(self._source, sha256, manifest))
         steps = ProgressCounter(len(expected), progress)
         steps.begin()

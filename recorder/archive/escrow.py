@@ -41,7 +41,7 @@ class Escrow(WireMap):
 
     def rule(self) -> None:
         if list(self.key_ids) != sorted(set(self.key_ids)):
-            raise Malformed("the keys of an escrow are out of order or doubled")
+            raise Malformed("escrow: expected key_ids sorted and unique")
 
     def open(self, readers: Sequence[bytes]) -> dict[bytes, bytes]:
         """Decrypt the private keys with the recipient's key, if it is among ``readers``."""
@@ -49,12 +49,12 @@ class Escrow(WireMap):
             (reader for reader in readers if hpke_public_key(reader) == self.recipient), None
         )
         if private is None:
-            raise Undecryptable("the escrow is sealed to another identity")
+            raise Undecryptable("the escrow is sealed to another identity than those given")
         aad = _aad(self.hub_id, self.recipient, self.key_ids)
         inside = _Seeds.decode(HpkeRecipient(self.enc, private).open(aad, self.body))
         seeds = {_id_of(seed): seed for seed in inside.seeds}
         if tuple(sorted(seeds)) != self.key_ids:
-            raise Untrusted("the escrow holds other keys than it says")
+            raise Untrusted("the escrow: expected the keys of its key_ids, got others")
         return seeds
 
 
@@ -105,7 +105,9 @@ def read_seeds(folder: Path, identity: HubIdentity) -> dict[bytes, bytes]:
         if path.exists():
             seeds[key.key_id] = path.read_bytes()
             if _id_of(seeds[key.key_id]) != key.key_id:
-                raise Untrusted(f"{path} is not the private key of its name")
+                raise Untrusted(
+                    f"{path}: expected the private key with the key_id of its name, got another"
+                )
     refuse_without_current(identity, seeds, str(folder))
     return seeds
 

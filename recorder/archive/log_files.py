@@ -74,7 +74,7 @@ class ArchiveFiles:
 
 def in_directory(root: Path, acknowledged: Mapping[bytes, int]) -> LogInventory:
     if not (root / "log").is_dir():
-        raise VeenError(f"{root} is not a data directory: it has no log")
+        raise VeenError(f"{root}: expected a data directory of a hub, got one without a log")
     folders = (folder for folder in ("log", layout.RECORDER) if (root / folder).is_dir())
     names = sorted(
         f"{folder}/{path.name}" for folder in folders for path in (root / folder).iterdir()

@@ -110,29 +110,30 @@ class LabelManifest(WireMap):
         self._verify_names()
         self._verify_order()
         if self.root != manifest_root(self.label, (segment.key for segment in self.segments)):
-            raise Malformed("the root is not that of the segments")
+            raise Malformed("label manifest: root is not that of its segments")
 
     def _verify_names(self) -> None:
         """A name becomes a path, so it must be that of a file of this label."""
         names = [piece.name for piece in self.pieces]
         if names != sorted(set(names)):
-            raise Malformed("the files of a label are out of order or doubled")
+            raise Malformed("label manifest: expected file names sorted and unique")
         inventory = take_inventory(names)
         files = inventory.of(self.label)
         is_index = layout.checkpoint_index(self.label) in names
         others = inventory.unknown or inventory.recorder or len(inventory.labels) > 1
         if others or files.chunks or files.opened or is_index:
-            raise Malformed("a file that is none of the label's")
+            raise Malformed("label manifest: got a file that is not of the label")
 
     def _verify_order(self) -> None:
         tail = self.tail
         if tail is not None and not self.sealed_seq + 1 == tail.start_seq <= tail.end_seq:
             raise Malformed(
-                f"a tail from {tail.start_seq} to {tail.end_seq} after {self.sealed_seq}"
+                f"label manifest: expected a tail from {self.sealed_seq + 1} on, got "
+                f"{tail.start_seq} to {tail.end_seq}"
             )
         times = [ts for part in self.parts for ts in (part.first_ts, part.last_ts)]
         if times != sorted(times):
-            raise Malformed("the times of a label go back")
+            raise Malformed("label manifest: hub times decrease")
 
     @property
     def parts(self) -> tuple[ArchivedSegment | TailSegment, ...]:
@@ -176,9 +177,9 @@ class RecorderManifest(WireMap):
     def rule(self) -> None:
         names = [piece.name for piece in self.pieces]
         if names != sorted(set(names)):
-            raise Malformed("recorder checkpoints out of order or doubled")
+            raise Malformed("recorder manifest: expected file names sorted and unique")
         if not all(layout.parse_recorder_checkpoint(name) for name in names):
-            raise Malformed("a file that is no recorder checkpoint")
+            raise Malformed("recorder manifest: got a file that is not a recorder checkpoint")
 
     @property
     def last_ts(self) -> int:
@@ -224,7 +225,7 @@ class ArchiveManifest(WireMap):
     def rule(self) -> None:
         names = [label.label for label in self.labels]
         if names != sorted(set(names)):
-            raise Malformed("labels unsorted or doubled")
+            raise Malformed("archive manifest: expected labels sorted and unique")
 
     def ref(self, label: bytes) -> LabelRef | None:
         return next((ref for ref in self.labels if ref.label == label), None)

@@ -226,7 +226,7 @@ def push_recorder(
     archived = {piece.name: piece for piece in known.pieces}
     lost = sorted(archived.keys() - names)
     if lost:
-        raise OldCopy(f"the directory has no {lost[0]}, the archive has: it is an old copy")
+        raise OldCopy(f"the directory lacks {lost[0]}, which is archived: it is an old copy")
     pieces = (archived.get(name) or _put(source, upload, name) for name in sorted(names))
     return RecorderManifest(pieces=tuple(pieces))
 
@@ -239,11 +239,13 @@ def read_document(name: str, raw: bytes) -> RecorderCheckpoint:
     try:
         checkpoint = RecorderCheckpoint.decode(raw)
     except Malformed as error:
-        raise Untrusted(f"{name} is damaged: {error}: run `veen hub verify`") from error
+        raise Untrusted(f"{name} is damaged: {error}; run veen hub verify") from error
     if layout.parse_recorder_checkpoint(name) != RecorderName.of(
         checkpoint.created_at, checkpoint.checkpoint_id
     ):
-        raise Untrusted(f"{name} holds another document than its name says: run `veen hub verify`")
+        raise Untrusted(
+            f"{name}: expected the checkpoint of its name, got another; run veen hub verify"
+        )
     return checkpoint
 
 
@@ -336,7 +338,7 @@ class _Push:
                     raise
         raise VeenError(
             f"a file of label {label.hex()} is missing, or the label changes faster than it can "
-            "be read: run `veen hub verify`, or push again"
+            "be read; run veen hub verify, or push again"
         )
 
     def _ref(self, manifest: LabelManifest) -> LabelRef:
@@ -360,7 +362,9 @@ class _Push:
         archived = self._archive.identity(self._previous)
         known = [key.key_id for key in archived.hub_keys]
         if [key.key_id for key in identity.hub_keys][: len(known)] != known:
-            raise OldCopy("the archive knows keys of this hub that the directory does not")
+            raise OldCopy(
+                "the archive has keys of this hub that the directory lacks: it is an old copy"
+            )
 
     def _escrow(
         self, identity: HubIdentity, sealer: EscrowSealer | None, hub_ts: int
@@ -423,7 +427,7 @@ def push(
                 return _Push(source, archive, upload).run(sealer, progress)
             except HeadMoved:
                 continue
-    raise HeadMoved(f"others push to head {archive.keys.head} all the time: try again")
+    raise HeadMoved(f"other processes keep moving head {archive.keys.head}; try again later")
 
 
 def _hashes(manifest: ArchiveManifest) -> frozenset[bytes]:

@@ -175,7 +175,7 @@ class _Restore:
                     break
                 last = frame
         if last is None:
-            raise Untrusted(f"{path.name}: the archive tells of entries that it does not hold")
+            raise Untrusted(f"{path.name}: the manifest names entries that the archive lacks")
         with path.open("r+b") as file:
             durable.cut(file.fileno(), last.end)
         return last
@@ -236,7 +236,9 @@ def restore(
     identity = archive.identity(manifest)
     _verify_settled(manifest, at)
     if to.exists() and any(to.iterdir()):
-        raise Occupied(f"{to} is not empty: restore to a directory that is not there yet")
+        raise Occupied(
+            f"{to}: expected a directory that does not exist or is empty; choose another"
+        )
     keys, building = seeds(manifest), _building(to)
     try:
         work = _Restore(archive, building, limits, at)
@@ -266,6 +268,7 @@ def _building(to: Path) -> Path:
         path.mkdir(durable.DIR_MODE)
     except FileExistsError:
         raise Occupied(
-            f"{path} is there: another restore runs, or was cut off; then delete it and try again"
+            f"{path} exists: another restore is running, or was interrupted; then delete it and "
+            "try again"
         ) from None
     return path

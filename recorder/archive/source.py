@@ -90,7 +90,7 @@ def _read(file: BufferedReader, limits: Limits) -> FramedEntry:
     header = EntryHeader.read(file.read(ENTRY_HEADER_BYTES), 0, limits)
     entry = Entry(file.read(header.msg_len), file.read(header.receipt_len))
     if entry.entry_hash() != header.entry_hash:
-        raise Malformed("an entry that is cut short or changed")
+        raise Malformed("an entry is truncated or changed: its hash differs")
     return open_entry(header, entry)
 
 
@@ -197,8 +197,9 @@ class PushSource:
             first, last = frame_ends(walk_frames(file, name.label, name.start_seq, self._limits))
             if first is None or last is None or (last.stream_seq, last.end) != (name.end_seq, size):
                 raise Untrusted(
-                    f"{layout.chunk(name)} is damaged or not what its name says: "
-                    "run `veen hub verify`; nothing of it was archived"
+                    f"{layout.chunk(name)} is damaged, or is not the chunk of its name; nothing "
+                    "of it was "
+                    "archived; run veen hub verify"
                 )
             chunk = ArchivedFile(name=layout.chunk(name), size=size, sha256=digest_of(file))
         return self._segment(name, (first.hub_ts, last.hub_ts), chunk, is_pruned=False)
@@ -295,7 +296,9 @@ class PushSource:
         try:
             return [f"log/{path.name}" for path in (self.root / "log").iterdir()]
         except FileNotFoundError:
-            raise VeenError(f"{self.root} is not a data directory: it has no log") from None
+            raise VeenError(
+                f"{self.root}: expected a data directory of a hub, got one without a log"
+            ) from None
 
     def _bytes(self, name: str) -> bytes:
         return (self.root / name).read_bytes()
@@ -304,4 +307,7 @@ class PushSource:
         try:
             return self._bytes(name)
         except FileNotFoundError:
-            raise VeenError(f"{self.root} has no {name}: it is not a hub's, or not whole") from None
+            raise VeenError(
+                f"{self.root}: {name} is missing: it is not a hub's data directory, or is "
+                "incomplete"
+            ) from None

@@ -94,7 +94,9 @@ class HubArchive:
     def label_of(self, ref: LabelRef) -> LabelManifest:
         document = self.document(ref.sha256, LabelManifest)
         if (document.label, document.end_seq) != (ref.label, ref.end_seq):
-            raise Untrusted(f"the manifest of label {ref.label.hex()} is another's")
+            raise Untrusted(
+                f"label {ref.label.hex()}: expected its manifest up to {ref.end_seq}, got another"
+            )
         return document
 
     def labels(self, manifest: ArchiveManifest) -> Iterator[LabelManifest]:

@@ -70,7 +70,7 @@ class RecorderCheck:
         self._last = document
         for place in places(document):
             if place not in self._held:
-                raise Untrusted(f"the archive has no checkpoint of its stream at {place[1]}")
+                raise Untrusted(f"the archive lacks the checkpoint of a stream at {place[1]}")
 
 
 def places(document: RecorderCheckpoint) -> list[Place]:
@@ -164,7 +164,7 @@ class _Check:
     def _key_map(self, manifest: ArchiveManifest, hub: HubIdentity) -> None:
         expected = cbor.dump([[key.key_id, key.hub_pk] for key in hub.hub_keys])
         if self._archive.version(manifest.key_map) != expected:
-            raise Untrusted("the key map is not that of the identity")
+            raise Untrusted("the key map does not match the hub identity")
 
     def _bindings(self, manifest: ArchiveManifest, held: set[Place]) -> None:
         def check() -> None:
@@ -172,7 +172,7 @@ class _Check:
             lost = held - {(line.label, line.upto_seq) for line in lines}
             if lost:
                 label, upto = min(lost)
-                raise Untrusted(f"checkpoint {upto} of label {label.hex()} is not bound")
+                raise Untrusted(f"checkpoint {upto} of label {label.hex()} has no binding")
 
         self._try(self._archive.keys.version(manifest.binding), check)
 
@@ -218,7 +218,7 @@ class _Check:
             return self._archive.objects.get(object_.key, expect=object_.sha256)
         size = self._archive.objects.size(object_.key)
         if size != object_.size:
-            raise Untrusted(f"{size} bytes, {object_.size} are due")
+            raise Untrusted(f"expected {object_.size} bytes, got {size}")
         if self._scratch is not None:
             self._archive.read_back(object_.key, size, object_.sha256, self._scratch)
         return None
@@ -263,7 +263,7 @@ class _Check:
         leaves = {piece.sha256 for piece in label.pieces if piece.name == leaf_file(name)}
         claimed = (tombstone.label, tombstone.start_seq, tombstone.end_seq, tombstone.chunk_sha256)
         if claimed != (*name, segment.sha256) or leaves != {tombstone.leaves_sha256}:
-            raise Untrusted("the tombstone tells of another chunk, or of other leaves")
+            raise Untrusted("the tombstone is of another chunk, or of other leaves")
         if hub is not None:
             tombstone.verify(hub)
 
@@ -271,12 +271,14 @@ class _Check:
         index = decode_checkpoint_index(raw)
         lost = {segment.end_seq for segment in label.segments} - set(index)
         if lost or not set(index) <= label.checkpoints():
-            raise Untrusted("the checkpoint index is not that of the label")
+            raise Untrusted(
+                "the checkpoint index: expected the checkpoints of the label, got others"
+            )
 
     def _read(self, small: dict[str, bytes], name: str, kind: type[W]) -> W:
         raw = small.get(self._archive.keys.file(name))
         if raw is None:
-            raise Untrusted(f"{name} is not to be had")
+            raise Untrusted(f"{name} is missing")
         return kind.decode(raw)
 
     def _try(self, key: str, check: Callable[[], T]) -> T | None:

@@ -74,8 +74,8 @@ def _head_seq(session: Session, name: str, end: StreamEnd) -> int:
         )
     except Untrusted as error:
         raise Untrusted(
-            f"{log.at(end.last_seq)}: what the hub holds now does not begin with what it signed "
-            f"in the checkpoint: {error}"
+            f"{log.at(end.last_seq)}: the hub's log does not extend the log that it signed in the "
+            f"checkpoint (consistency proof): {error}"
         ) from error
     return head.stream_seq
 
@@ -111,8 +111,8 @@ def _request(
     except Untrusted as error:
         latest = f"{last.checkpoint_id.hex()} of {last.created_at}" if last else "none"
         raise Untrusted(
-            f"the hub's recorder checkpoint is refused: {error}. The last one kept is {latest}; "
-            "if the hub was put back to an older state, veen recorder checkpoint verify tells where"
+            f"the hub's recorder checkpoint is refused: {error}. The last one stored is {latest}; "
+            "if the hub was restored to an older state, veen recorder checkpoint verify shows where"
         ) from error
 
 

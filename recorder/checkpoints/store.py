@@ -243,8 +243,8 @@ def identity_of_document(document: RecorderCheckpoint, given: HubIdentity | None
         return given
     if label.hub_id(document.hub_public) != document.hub_id:
         raise Untrusted(
-            f"hub {document.hub_id.hex()} signed this with a later key: to know it for the hub's, "
-            f"give a folder with its {layout.IDENTITY} and {layout.IDENTITY_SIG} as --identity"
+            f"hub {document.hub_id.hex()} signed this with a later key; give a directory with its "
+            f"{layout.IDENTITY} and {layout.IDENTITY_SIG} as --identity to verify that key"
         )
     return new_identity(document.hub_public, 0, "")
 
@@ -332,9 +332,9 @@ def read_document(path: Path, name: RecorderCheckpointName | None = None) -> Rec
     try:
         checkpoint = RecorderCheckpoint.decode(path.read_bytes())
     except Malformed as error:
-        raise Malformed(f"{path} is no whole recorder checkpoint: {error}") from error
+        raise Malformed(f"{path}: expected a recorder checkpoint: {error}") from error
     if name is not None and RecorderCheckpointName.of(checkpoint) != name:
-        raise Untrusted(f"{path} is not the recorder checkpoint that it was kept as")
+        raise Untrusted(f"{path}: expected the recorder checkpoint of its name, got another")
     return checkpoint
 
 
@@ -363,6 +363,8 @@ class HubIdentityFile:
         try:
             raw = self._path.read_bytes()
         except FileNotFoundError as error:
-            raise HubIdentityUnknown("the hub has not been met yet; ask again later") from error
+            raise HubIdentityUnknown(
+                "the service has not reached the hub yet; try again later"
+            ) from error
         identity, signature = cbor.decode(raw)
         return HubIdentity.decode(identity), signature

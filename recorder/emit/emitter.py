@@ -155,11 +155,13 @@ def _payload(observed: Observation, bound: int) -> bytes:
     try:
         payload = value_to_cbor(observed.payload)
     except Malformed as error:
-        raise NoEvent(f"the payload of {observed.event_type} is no JSON: {error}") from error
+        raise NoEvent(
+            f"the payload of {observed.event_type}: expected a JSON value: {error}"
+        ) from error
     if len(payload) > bound:
         raise NoEvent(
-            f"the payload of {observed.event_type} has {len(payload)} bytes; its stream takes "
-            f"{bound} (max_payload_bytes)"
+            f"the payload of {observed.event_type}: expected at most {bound} bytes "
+            f"(max_payload_bytes), got {len(payload)}"
         )
     return payload
 
@@ -170,8 +172,10 @@ def _verify(observed: Observation, when: int) -> None:
         try:
             size = len(value.encode())
         except UnicodeEncodeError as error:
-            raise NoEvent(f"{name} = {value!r} is no text: {error}") from error
+            raise NoEvent(f"{name} = {value!r}: expected text: {error}") from error
         if not 1 <= size <= MAX_NAME_BYTES:
-            raise NoEvent(f"{name} = {value!r:.80} has {size} bytes; 1 to {MAX_NAME_BYTES} are due")
+            raise NoEvent(
+                f"{name} = {value!r:.80}: expected 1 to {MAX_NAME_BYTES} bytes, got {size}"
+            )
     if not 0 <= when <= MAX_TIME_MS:
-        raise NoEvent(f"event_time = {when}: milliseconds from 1970 to the year 9999 are due")
+        raise NoEvent(f"event_time = {when}: expected milliseconds from 1970 to the year 9999")

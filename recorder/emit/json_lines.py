@@ -47,7 +47,7 @@ class LineForm:
         except Malformed as error:
             raise NoEvent(str(error)) from error
         if not isinstance(document, dict):
-            raise NoEvent(f"a JSON object is due, not a {type(document).__name__}")
+            raise NoEvent(f"expected a JSON object, got {type(document).__name__}")
         when = document.pop(self.event_time, None)
         return Observation(
             event_type=_text(document, self.event_type, self.default_type),
@@ -63,7 +63,7 @@ class LineForm:
         payload = rest.pop(self.payload)
         if rest:
             names = (self.event_type, self.subject_id, self.origin, self.event_time, self.payload)
-            raise NoEvent(f"unknown key {min(rest)!r}; known are {', '.join(names)}")
+            raise NoEvent(f"unknown key {min(rest)!r}; expected {', '.join(names)}")
         return payload
 
 
@@ -72,7 +72,7 @@ def _text(document: dict[str, Any], name: str, default: str | None) -> str:
     if text is None:
         raise NoEvent(f"{name!r} is missing")
     if type(text) is not str or not text:
-        raise NoEvent(f"{name!r} = {text!r:.80}: a text that is not empty is due")
+        raise NoEvent(f"{name!r}: expected text that is not empty, got {text!r:.80}")
     return text
 
 
@@ -81,8 +81,8 @@ class BadLine(VeenError):
 
     def __init__(self, number: int, detail: str) -> None:
         super().__init__(
-            f"line {number}: {detail}; all lines before it are kept: "
-            f"correct it and go on with --from-line {number}"
+            f"line {number}: {detail}; all lines before it are stored; "
+            f"correct it and continue with --from-line {number}"
         )
         self.number = number
 
@@ -109,7 +109,7 @@ def lines_of(source: BinaryIO, from_line: int = 1) -> Iterator[tuple[int, bytes]
             _skip_rest(source, raw)
             continue
         if len(raw) > MAX_LINE_BYTES:
-            raise BadLine(number, f"longer than {MAX_LINE_BYTES} bytes")
+            raise BadLine(number, f"expected at most {MAX_LINE_BYTES} bytes, got more")
         if raw.strip():
             yield number, raw
 
@@ -132,7 +132,7 @@ def emit_lines(emitter: Emitter, lines: Iterable[tuple[int, bytes]], form: LineF
         if fault is not None:
             failure = _with_note(fault, failure)
     if failure is not None:
-        failure.add_note(f"{stored} events were kept; {emitter.pending()} wait in the outbox")
+        failure.add_note(f"{stored} events were stored; {emitter.pending()} wait in the outbox")
         raise failure
     return Emitted(stored, landed)
 
@@ -141,7 +141,7 @@ def _store(emitter: Emitter, batch: list[JsonLine]) -> int:
     try:
         return len(emitter.store([json_line.event for json_line in batch]))
     except VeenError as error:
-        error.add_note(f"nothing from line {batch[0].number} on is kept")
+        error.add_note(f"nothing from line {batch[0].number} on is stored")
         raise
 
 

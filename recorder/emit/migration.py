@@ -65,7 +65,7 @@ def rename(streams: RecorderStreamMap, old: str, new: str, last_seq: int) -> Mig
 def split(streams: RecorderStreamMap, old: str, new: Sequence[str], last_seq: int) -> Migration:
     """Several streams replace one, which may be among them."""
     if len(set(new)) != len(new) or len(new) < 2:
-        raise NoEvent(f"a split needs two or more different streams, not {', '.join(new)}")
+        raise NoEvent(f"a split: expected two or more different streams, got {', '.join(new)}")
     return _checked(streams, old, new, last_seq)
 
 
@@ -95,9 +95,9 @@ def stays(event_type: str, history: Iterable[Migration], streams: RecorderStream
 
 def _checked(streams: RecorderStreamMap, old: str, new: Sequence[str], last_seq: int) -> Migration:
     if not old.startswith(NAMESPACE) or old == CHANGES:
-        raise NoEvent(f"{old!r} is no stream that can be renamed or split; one of record/* can")
+        raise NoEvent(f"{old!r}: expected a stream of record/* that can be renamed or split")
     if last_seq < 0:
-        raise NoEvent(f"last_seq = {last_seq}: 0 or the last place of {old} that is in use")
+        raise NoEvent(f"last_seq = {last_seq}: expected 0 or the last stream_seq of {old}")
     if old not in new and streams.named(old) is not None:
         raise NoEvent(f"{old} is still configured: give its event types to the new streams first")
     targets = []
@@ -105,7 +105,7 @@ def _checked(streams: RecorderStreamMap, old: str, new: Sequence[str], last_seq:
         stream = streams.named(name)
         if stream is None:
             known = ", ".join(stream.name for stream in streams.streams)
-            raise NoEvent(f"{name!r} is no configured stream; known are {known}")
+            raise NoEvent(f"{name!r}: expected a configured stream, one of {known}")
         targets.append(Target(name, tuple(sorted(stream.event_types))))
     if [old] == list(new):
         raise NoEvent(f"{old} cannot be renamed to itself")
@@ -115,17 +115,17 @@ def _checked(streams: RecorderStreamMap, old: str, new: Sequence[str], last_seq:
 def _migration(event: RecordEvent) -> Migration:
     value = event.value()
     if not isinstance(value, dict) or set(value) != _KEYS or not isinstance(value["to"], list):
-        raise Malformed(f"a {event.event_type} that is no migration")
+        raise Malformed(f"{event.event_type}: expected an object of {', '.join(sorted(_KEYS))}")
     if not isinstance(value["from"], str) or type(value["last_seq"]) is not int:
-        raise Malformed(f"a {event.event_type} without the stream or the place it speaks of")
+        raise Malformed(f"{event.event_type}: expected a stream as from and an integer as last_seq")
     return Migration(value["from"], value["last_seq"], tuple(map(_target, value["to"])))
 
 
 def _target(value: Any) -> Target:
     if not isinstance(value, dict) or set(value) != {"stream", "event_types"}:
-        raise Malformed(f"{value!r:.80} is no target of a migration")
+        raise Malformed(f"{value!r:.80}: expected an object of stream and event_types")
     types = value["event_types"]
     texts = [value["stream"], *(types if isinstance(types, list) else [None])]
     if not all(isinstance(text, str) for text in texts):
-        raise Malformed(f"{value!r:.80} is no target of a migration")
+        raise Malformed(f"{value!r:.80}: expected an object of stream and event_types")
     return Target(texts[0], tuple(texts[1:]))

@@ -273,7 +273,7 @@ class FileTail:
 
     def _event(self, line: TailLine) -> Iterator[Addressed]:
         if line.is_cut:
-            raise NoEvent(f"a line of more than {CHUNK_BYTES} bytes")
+            raise NoEvent(f"a line: expected at most {CHUNK_BYTES} bytes, got more")
         if line.raw.strip():
             yield self._emitter.address(self._rules.form.read(line.raw))
 
@@ -304,7 +304,7 @@ class FileTail:
         shown = line.raw[:_SHOWN].decode("utf-8", "backslashreplace").rstrip("\n")
         return TailStopped(
             f"{batch.generation.path}, byte {line.offset}: no event: {error}; the line is "
-            f"{shown!r}; all before it is kept. Record such lines with --on-bad-line record"
+            f"{shown!r}; all before it is stored. Record such lines with --on-bad-line record"
         )
 
 
@@ -363,7 +363,9 @@ class TailRun:
         self._events += step.events
         if self._tail.gaps > self._gaps:
             self._gaps = self._tail.gaps
-            self._tell(f"{self._tail.path}: lines are missing: what was being read is gone")
+            self._tell(
+                f"{self._tail.path}: lines are missing: the file that was being read is gone"
+            )
         is_due = step.is_idle or self._emitter.pending() >= _FLUSH_EVENTS
         if is_due and self._emitter.clock() >= self._not_before:
             self._flush()
@@ -384,7 +386,7 @@ class TailRun:
             self._landed += self._emitter.flush().landed
         except Unreachable as error:
             if self.trouble is None:
-                self._tell(f"kept until the hub answers: {error}")
+                self._tell(f"stored until the hub answers: {error}")
             self.trouble = error
             self._wait_ms = min(max(2 * self._wait_ms, _FIRST_WAIT_MS), _LONGEST_WAIT_MS)
             self._not_before = self._emitter.clock() + self._wait_ms

@@ -55,5 +55,5 @@ def next_entry(window: Window, limits: Limits) -> FramedEntry:
     header = EntryHeader.read(window.take(ENTRY_HEADER_BYTES), 0, limits)
     entry = Entry(window.take(header.msg_len), window.take(header.receipt_len))
     if entry.entry_hash() != header.entry_hash:
-        raise Malformed("an entry that is cut short or changed")
+        raise Malformed("an entry is truncated or changed: its hash differs")
     return open_entry(header, entry)

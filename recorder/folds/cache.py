@@ -117,10 +117,13 @@ class FoldPlaces(WireMap):
 
     def rule(self) -> None:
         if self.block < 1 or not 1 <= self.from_seq <= self.to_seq:
-            raise Malformed(f"places from {self.from_seq} to {self.to_seq} by {self.block}")
+            raise Malformed(
+                f"expected blocks of 1 or more entries in a range, got {self.from_seq} to "
+                f"{self.to_seq} by {self.block}"
+            )
         expected = list(_block_ends(self.from_seq, self.to_seq, self.block))
         if [place.stream_seq for place in self.places] != expected:
-            raise Malformed("not one place for each block that ends here")
+            raise Malformed("expected one place for each block that ends in the range, got others")
 
     def at(self, stream_seq: int) -> FoldPlace | None:
         return next((place for place in self.places if place.stream_seq == stream_seq), None)
@@ -138,12 +141,12 @@ def scan(window: Window, label: bytes, run: SeqRun, block: int, limits: Limits) 
     expected, places = run.from_seq, []
     for offset, header in headers(window, limits):
         if (header.label, header.stream_seq) != (label, expected):
-            raise Malformed(f"entry {header.stream_seq} stands where {expected} is due")
+            raise Malformed(f"expected entry {expected}, got {header.stream_seq} at byte {offset}")
         if expected % block == 0:
             places.append(FoldPlace(stream_seq=expected, offset=offset, size=header.whole_size))
         expected += 1
     if expected != run.to_seq + 1:
-        raise Malformed(f"it ends before {expected}, not after {run.to_seq}")
+        raise Malformed(f"expected entries up to {run.to_seq}, got them up to {expected - 1}")
     return FoldPlaces(
         label=label, from_seq=run.from_seq, to_seq=run.to_seq, block=block, places=tuple(places)
     )

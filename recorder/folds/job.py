@@ -90,7 +90,9 @@ class FoldResult(WireMap):
     def prefix(self) -> Prefix[Any]:
         """The result as the prefix of a snapshot, which covers all messages up to a position."""
         if self.from_seq != 1:
-            raise NotArchived(f"a snapshot is of the whole log, not of {self.from_seq} on")
+            raise NotArchived(
+                f"a snapshot: expected the whole log from 1 on, got a range from {self.from_seq} on"
+            )
         return Prefix(
             overlay=self.known(),
             label=self.label,

@@ -93,7 +93,7 @@ class ArchivedLog:
     def _verified(self, entry: FramedEntry, stream_seq: int) -> FramedEntry:
         msg, receipt = entry.msg, entry.receipt
         if (receipt.label, receipt.stream_seq) != (self.label, stream_seq):
-            raise Untrusted(f"entry {receipt.stream_seq} stands where {stream_seq} is due")
+            raise Untrusted(f"expected entry {stream_seq}, got {receipt.stream_seq}")
         if not msg.ct_hash_matches():
             raise Violation("I1", stream_seq, "ct_hash is not the hash of the ciphertext")
         if msg.leaf_hash() != receipt.leaf_hash:
@@ -129,7 +129,10 @@ class ArchivedLog:
         if (places.label, places.from_seq, places.to_seq, places.block) != (
             self.label, run.from_seq, run.to_seq, self.block,
         ):  # fmt: skip
-            raise Untrusted(f"{key} is of another chunk; delete that object and fold again")
+            raise Untrusted(
+                f"{key}: expected the places of its chunk, got another's; delete that object and "
+                "fold again"
+            )
         return places
 
     def _part(self, stream_seq: int) -> Part:

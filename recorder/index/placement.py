@@ -76,7 +76,7 @@ def accepted(home: IndexHome) -> dict[str, str]:
     if not isinstance(document, dict) or not all(
         isinstance(stream, str) for stream in document.values()
     ):
-        raise _damaged(home, "not a map of event types to streams")
+        raise _damaged(home, "expected a map of event types to streams")
     return document
 
 

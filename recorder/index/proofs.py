@@ -100,7 +100,7 @@ def _alarm(
             (row.name, detail, document.encode(), receipt, detail),
         )
     _log.critical("%s; queries are stopped", detail)
-    return Disagreement(f"{detail}; queries are stopped, the evidence is kept in the index")
+    return Disagreement(f"{detail}; queries are stopped, the evidence is stored in the index")
 
 
 def _offered(session: Session, since: int) -> Iterator[RecorderCheckpoint]:
@@ -115,7 +115,10 @@ def _offered(session: Session, since: int) -> Iterator[RecorderCheckpoint]:
             return
         yield from page.checkpoints
         if page.next_after is not None and page.next_after <= after:
-            raise Untrusted(f"recorder checkpoints after {after} go on after {page.next_after}")
+            raise Untrusted(
+                f"recorder checkpoints: expected a page after {after}, got next_after "
+                f"{page.next_after}"
+            )
         after = page.next_after
 
 

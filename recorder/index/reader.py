@@ -57,7 +57,7 @@ class Snapshot:
         """Return a stream that has reached the checkpoint, after comparing its root again."""
         end = checkpoint.end(name)
         if end is None:
-            raise NotReached(f"the checkpoint was made before {name} was known; wait for the next")
+            raise NotReached(f"the checkpoint does not cover {name}; wait for the next")
         row = self._rows.get((checkpoint.hub_id, name))
         if row is None or row.position < end.last_seq or row.checked < self._number(checkpoint):
             at = row.position if row else 0
@@ -66,7 +66,9 @@ class Snapshot:
                 "see veen recorder index status"
             )
         if end.last_seq and self._root_at(row, end.last_seq) != end.mmr_root:
-            raise Untrusted(f"{name}: the nodes are not those of the checkpoint; {tables.REMEDY}")
+            raise Untrusted(
+                f"{name}: the indexed nodes do not give the root of the checkpoint; {tables.REMEDY}"
+            )
         return row, end
 
     def latest(self, names: Sequence[str]) -> RecorderCheckpoint | None:
@@ -115,7 +117,7 @@ class Snapshot:
             "SELECT number FROM checkpoints WHERE checkpoint_id = ?", (checkpoint.checkpoint_id,)
         ).fetchone()
         if row is None:
-            raise NotReached("the index has not learnt of this checkpoint yet; wait a little")
+            raise NotReached("the index has not reached this checkpoint yet; try again later")
         return int(row[0])
 
 

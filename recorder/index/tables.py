@@ -29,7 +29,7 @@ _CURRENT: Final = "current"
 _PREFIX: Final = "g-"
 VERSION: Final = 1
 SEQ_BITS: Final = 40
-REMEDY: Final = "make it again with veen recorder index rebuild"
+REMEDY: Final = "rebuild it with veen recorder index rebuild"
 _CACHE: Final = {"cache_size": -16384}
 _WRITER: Final = {**_CACHE, "wal_autocheckpoint": 4000}
 _SCHEMA: Final = """
@@ -263,7 +263,7 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
             yield
     except sqlite3.DatabaseError as error:
         if sqlite.is_full(error):
-            raise NoSpace(f"no room for the index: {error}") from error
+            raise NoSpace(f"no disk space for the index: {error}") from error
         raise BadIndex(f"the index: {error}; {REMEDY}") from error
 
 
@@ -272,7 +272,7 @@ def meta(db: sqlite3.Connection) -> dict[str, Any]:
     try:
         rows = dict(db.execute("SELECT key, value FROM meta").fetchall())
     except sqlite3.DatabaseError as error:
-        raise BadIndex(f"not an index: {error}; {REMEDY}") from error
+        raise BadIndex(f"expected an index: {error}; {REMEDY}") from error
     if rows.get("version") != VERSION:
         raise BadIndex(f"an index of version {rows.get('version')}, not {VERSION}; {REMEDY}")
     return rows

@@ -197,9 +197,14 @@ class IndexWriter:
         for pair in pairs:
             receipt = pair.receipt
             if receipt.stream_seq != peaks.size + 1:
-                raise Untrusted(f"{row.name}: {receipt.stream_seq} follows {peaks.size}")
+                raise Untrusted(
+                    f"{row.name}: expected stream_seq {peaks.size + 1}, got {receipt.stream_seq}"
+                )
             if receipt.hub_ts < hub_ts:
-                raise Untrusted(f"{row.name}, stream_seq {receipt.stream_seq}: hub_ts went back")
+                raise Untrusted(
+                    f"{row.name}, stream_seq {receipt.stream_seq}: expected hub_ts {hub_ts} or "
+                    f"later, got {receipt.hub_ts}"
+                )
             hub_ts = receipt.hub_ts
             peaks, nodes = mmr.grow(peaks, receipt.leaf_hash)
             completed += nodes
@@ -223,7 +228,7 @@ class IndexWriter:
         except LookupError as error:
             raise BadIndex(f"{row.name}: {error}; {tables.REMEDY}") from error
         if peaks.root() != row.root:
-            raise BadIndex(f"{row.name}: the nodes are not those of the root; {tables.REMEDY}")
+            raise BadIndex(f"{row.name}: the indexed nodes do not give its root; {tables.REMEDY}")
         return peaks
 
 

@@ -69,16 +69,14 @@ def parse_json(raw: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> Any:
     try:
         return _parse(raw, limits)
     except Malformed as error:
-        raise BadDescriptor(
-            DescriptorFault.INVALID_JSON, f"no JSON that can be read: {error}"
-        ) from error
+        raise BadDescriptor(DescriptorFault.INVALID_JSON, f"expected JSON: {error}") from error
 
 
 def read_canonical(raw: bytes, limits: JsonLimits) -> Any:
     """Parse canonical JSON; Malformed when ``raw`` is not the canonical form of its value."""
     value = _load(raw, limits, _any_integer)
     if canonical_json.encode(value) != raw:
-        raise Malformed("not the canonical JSON of its value")
+        raise Malformed("expected canonical JSON, got another form of the same value")
     return value
 
 
@@ -100,7 +98,7 @@ def _parse(raw: bytes, limits: JsonLimits) -> Any:
 
 def _load(raw: bytes, limits: JsonLimits, parse_int: Callable[[str], Any]) -> Any:
     if len(raw) > limits.max_bytes:
-        raise Malformed(f"{len(raw)} bytes, of which {limits.max_bytes} are allowed")
+        raise Malformed(f"expected at most {limits.max_bytes} bytes, got {len(raw)}")
     _verify_depth(raw, limits.max_depth)
     try:
         return json.loads(
@@ -123,20 +121,22 @@ def _verify_depth(raw: bytes, max_depth: int) -> None:
         first = token[0][:1]
         depth += (first in b"[{") - (first in b"]}")
         if depth > max_depth:
-            raise Malformed(f"nested more than {max_depth} deep at byte {token.start()}")
+            raise Malformed(
+                f"expected at most {max_depth} levels, got more at byte {token.start()}"
+            )
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members: dict[str, Any] = {}
     for key, value in pairs:
         if key in members:
-            raise Malformed(f"key {key!r:.80} stands twice in an object")
+            raise Malformed(f"key {key!r:.80} occurs twice in an object")
         members[key] = value
     return members
 
 
 def _refuse_constant(text: str) -> Never:
-    raise Malformed(f"{text} is a number that JSON does not have")
+    raise Malformed(f"{text} is not a JSON number")
 
 
 def _finite(text: str) -> float:
@@ -221,7 +221,7 @@ def normalise(value: Any, *, query_id_if_missing: str) -> Descriptor:
     document = members(value, "the descriptor", _KEYS)
     lacking = [key for key in _REQUIRED if document.get(key) is None]
     if lacking:
-        raise invalid(f"the descriptor lacks {lacking[0]}")
+        raise invalid(f"the descriptor: {lacking[0]} is missing")
     scope = _scope(document["scope"])
     fields = _projection(document["projection"], scope)
     aggregate = document.get("aggregate")
@@ -269,14 +269,14 @@ def _verify_version(value: Any) -> None:
     if value != VERSION:
         raise BadDescriptor(
             DescriptorFault.UNSUPPORTED_VERSION,
-            f"version {value} of a descriptor; version 1 is read",
+            f"version: expected 1, got {value}",
         )
 
 
 def _query_id(value: Any, if_missing: str) -> str:
     query_id = if_missing if value is None else value
     if not isinstance(query_id, str) or not _QUERY_ID.fullmatch(query_id):
-        raise invalid("query_id has 1 to 128 of the characters A-Z a-z 0-9 . _ : -")
+        raise invalid("query_id: expected 1 to 128 of the characters A-Z a-z 0-9 . _ : -")
     return query_id
 
 
@@ -291,7 +291,7 @@ def _scope(value: Any) -> tuple[str, ...]:
 
 def _verify_stream(name: Any) -> None:
     if not isinstance(name, str) or not is_name(name):
-        raise invalid(f"scope names a stream with 1 to {MAX_NAME} printable characters")
+        raise invalid(f"scope: expected names of 1 to {MAX_NAME} printable characters")
     if _WILDCARDS.search(name):
         raise invalid(f"scope has a wildcard in {name!r}; name each stream")
     if _ID_IN_HEX.fullmatch(name):
@@ -334,7 +334,7 @@ class DescriptorShape:
     @classmethod
     def of(cls, value: Any, place: str, keys: Iterable[str]) -> DescriptorShape:
         if not isinstance(value, dict) or set(value) != set(keys):
-            raise Malformed(f"{place} is not an object of {', '.join(sorted(keys))}")
+            raise Malformed(f"{place}: expected an object of {', '.join(sorted(keys))}")
         return cls(place, value)
 
     def value(self, key: str) -> Any:

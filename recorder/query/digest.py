@@ -170,7 +170,9 @@ class ResultDigest:
         """Decode the document of a digest, or raise Malformed."""
         shape = DescriptorShape.of(value, "the digest", cls.__dataclass_fields__)
         if shape.number("version") != VERSION:
-            raise Malformed("a result digest of another version than 1")
+            raise Malformed(
+                f"a result digest: expected version {VERSION}, got {shape.number('version')}"
+            )
         return cls(
             query_id=shape.name("query_id"),
             result_id=shape.name("result_id"),
@@ -252,5 +254,7 @@ def _searched(value: Any) -> Searched:
         not 1 <= searched.from_seq <= searched.to_seq + 1
         or searched.unread > searched.to_seq - searched.from_seq + 1
     ):
-        raise Malformed(f"digest.searched: {searched.from_seq} to {searched.to_seq} is no range")
+        raise Malformed(
+            f"digest.searched: expected a range, got {searched.from_seq} to {searched.to_seq}"
+        )
     return searched

@@ -111,14 +111,14 @@ class WitnessCheck:
             self.verify_included(witness.inclusion, entry)
         except (Malformed, Untrusted) as error:
             seq = witness.inclusion.stream_seq
-            raise Untrusted(f"{stream} {seq} is not shown to be in the log: {error}") from error
+            raise Untrusted(f"{stream} {seq}: no valid inclusion proof: {error}") from error
         return entry
 
     def event(self, witness: Witness, entry: QueryEntry) -> RecordEvent:
         """Return the event of an entry, after verifying all of it against the witness."""
         proven = self.entry(witness, entry.stream)
         if proven.event is None or proven != entry:
-            raise Untrusted(f"{entry.stream} {entry.seq} was recorded otherwise than the row says")
+            raise Untrusted(f"{entry.stream} {entry.seq}: the recorded event differs from the row")
         return proven.event
 
     def verify_included(self, proof: InclusionProof, entry: QueryEntry) -> None:
@@ -175,7 +175,7 @@ def _imported(body: bytes, client_id: bytes) -> tuple[RecordEvent, SourcePlace]:
     imported = read_imported(IMPORTED, body, client_id)
     msg, receipt = imported.msg(), imported.receipt()
     if msg is None or not msg.signature_is_valid():
-        raise Untrusted("the origin's message is not there, or not signed by its client")
+        raise Untrusted("the origin's message is missing, or not signed by its client")
     place = SourcePlace(
         imported.source_hub_id,
         imported.origin_stream,
@@ -194,5 +194,5 @@ def _label(hub_id: bytes, stream: str) -> bytes:
 def _end(stream: str, checkpoint: RecorderCheckpoint) -> tuple[int, bytes]:
     end = checkpoint.end(stream)
     if end is None:
-        raise Untrusted(f"the checkpoint does not speak of {stream}")
+        raise Untrusted(f"the checkpoint does not cover {stream}")
     return end.last_seq, end.mmr_root

@@ -56,7 +56,7 @@ def run(descriptor: Descriptor, entries: Iterable[QueryEntry], log_root: bytes) 
     for entry in entries:
         key = entry.order_key
         if last_key is not None and last_key >= key:
-            raise Malformed(f"{entry.stream} {entry.seq} comes too late in the order of rows")
+            raise Malformed(f"{entry.stream} {entry.seq} is out of the order of rows")
         last_key = key
         unread[entry.stream] += entry.event is None
         if matches(descriptor, entry):
@@ -132,7 +132,7 @@ def span_of(filter_: Filter, last_seq: int, hub_ts_at: Callable[[int], int]) -> 
 def end_of(stream: str, checkpoint: RecorderCheckpoint) -> StreamEnd:
     end = checkpoint.end(stream)
     if end is None:
-        raise Untrusted(f"the checkpoint does not speak of {stream}; take one that does")
+        raise Untrusted(f"the checkpoint does not cover {stream}; use one that does")
     return end
 
 

@@ -80,17 +80,19 @@ class QueryField:
 def read_field(value: Any, place: str) -> QueryField:
     """Parse a field name, or raise BadDescriptor; ``payload.*`` is an alias of ``payload``."""
     if not isinstance(value, str):
-        raise invalid(f"{place} names a field with a text, not with {value!r:.60}")
+        raise invalid(f"{place}: expected the name of a field, got {value!r:.60}")
     if len(value.encode("utf-8", "surrogatepass")) > _MAX_BYTES:
-        raise invalid(f"{place} names a field with more than {_MAX_BYTES} bytes")
+        raise invalid(
+            f"{place}: expected the name of a field of at most {_MAX_BYTES} bytes, got more"
+        )
     if value in ALL or value in OF_SOURCE:
         return QueryField(value)
     if value == _PATH + "*":
         return QueryField(PAYLOAD)
     if not value.startswith(_PATH):
         raise invalid(
-            f"{place} names {value!r:.80}, which no event has; there are "
-            f"{', '.join((*ALL, *OF_SOURCE))} and payload.<path>"
+            f"{place}: expected {', '.join((*ALL, *OF_SOURCE))} or payload.<path>, got "
+            f"{value!r:.80}"
         )
     return QueryField(value, _split(value.removeprefix(_PATH), place))
 
@@ -111,13 +113,13 @@ def _split(text: str, place: str) -> tuple[str, ...]:
     if "" in elements:
         raise invalid(f"{place} has an empty step in payload.{text:.80}")
     if len(elements) > MAX_DEPTH:
-        raise invalid(f"{place} has a path deeper than a payload, which has {MAX_DEPTH} levels")
+        raise invalid(f"{place}: expected a path of at most {MAX_DEPTH} levels, got more")
     return tuple(elements)
 
 
 def _unescaped(letter: str, place: str) -> str:
     if not letter or letter not in _ESCAPED:
-        raise invalid(f"{place} has a backslash before {letter!r}; it stands before . \\ or *")
+        raise invalid(f"{place}: expected . \\ or * after a backslash, got {letter!r}")
     return letter
 
 
@@ -195,7 +197,7 @@ def members(value: Any, place: str, keys: Iterable[str]) -> dict[str, Any]:
     known = sorted(keys)
     unknown = sorted(str(key) for key in value if key not in known)
     if unknown:
-        raise invalid(f"{place} has no {unknown[0]!r:.80}; its keys are {', '.join(known)}")
+        raise invalid(f"{place}: unknown key {unknown[0]!r:.80}; expected {', '.join(known)}")
     return value
 
 
@@ -324,10 +326,10 @@ def _metric(value: Any) -> Metric:
     call = _CALL.fullmatch(value) if isinstance(value, str) else None
     if call is None:
         raise invalid(
-            f"aggregate.metrics holds {value!r:.80}; there are count, and min, max, sum and avg "
+            f"aggregate.metrics: got {value!r:.80}, expected count, or min, max, sum or avg "
             f"of (event_time) or (payload.<path>)"
         )
     field = read_field(call[2], "aggregate.metrics")
     if field.text != EVENT_TIME and not field.is_path:
-        raise invalid(f"aggregate.metrics measures {field.text}, which is no number")
+        raise invalid(f"aggregate.metrics: expected a numeric field, got {field.text}")
     return Metric(Function(call[1]), field)

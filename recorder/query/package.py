@@ -132,7 +132,7 @@ class Package:
         value = read_canonical(raw, JsonLimits(max_bytes=max_bytes, max_depth=_MAX_DEPTH))
         shape = DescriptorShape.of(value, "the package", _KEYS)
         if (shape.value("format"), shape.value("version")) != (FORMAT, VERSION):
-            raise Malformed(f"no proof package of version {VERSION}")
+            raise Malformed(f"expected a proof package of version {VERSION}")
         hub = DescriptorShape.of(shape.value("hub"), "package.hub", ("identity", "signature"))
         return cls(
             descriptor=_descriptor(shape.value("descriptor")),
@@ -175,7 +175,7 @@ def _rows(value: Any) -> tuple[Row, ...] | RowHashes:
         return RowHashes(tuple(bytes.fromhex(shape.hash("hash")) for shape in shapes))
     rows = DescriptorShape.of(value, "package.rows", ("whole",)).array("whole")
     if not all(isinstance(row, dict) for row in rows):
-        raise Malformed("package.rows: a row is an object")
+        raise Malformed("package.rows: expected an object for each row")
     return tuple(rows)
 
 
@@ -270,7 +270,7 @@ class PackageFacts:
         hub = self.package.hub
         trusted = self._trust.hub_id
         if hub.hub_id != trusted:
-            raise Untrusted(f"a package of hub {hub.hub_id.hex()}, not of {trusted.hex()}")
+            raise Untrusted(f"expected a package of hub {trusted.hex()}, got {hub.hub_id.hex()}")
         hub.verify(self.package.hub_signature)
         known = self._trust.identity
         return hub if known is None else newest_identity(known, hub)
@@ -293,7 +293,7 @@ class PackageFacts:
         checkpoint, digest = self.package.checkpoint, self.digest
         checkpoint.verify(self.hub)
         if SpokenUpTo.of(checkpoint) != digest.checkpoint:
-            raise Untrusted("the digest speaks up to another checkpoint")
+            raise Untrusted("the digest is of another checkpoint than the package")
         if (checkpoint.hub_id.hex(), checkpoint.profile_id.hex()) != (
             digest.hub_id,
             digest.profile_id,
@@ -323,9 +323,9 @@ class PackageFacts:
         for entry in entries:
             span = spans.get(entry.stream)
             if span is None or not span.from_seq <= entry.seq <= span.to_seq:
-                raise Untrusted(f"{entry.stream} {entry.seq} is outside of what was searched")
+                raise Untrusted(f"{entry.stream} {entry.seq} is outside the searched range")
             if not matches(self.descriptor, entry):
-                raise Untrusted(f"{entry.stream} {entry.seq} is not what was asked for")
+                raise Untrusted(f"{entry.stream} {entry.seq} does not match the query")
         self._verify_order(entries)
         return entries
 
@@ -352,8 +352,8 @@ class PackageFacts:
             hub = self._trust.origin(event.source_hub_id)
             if hub is None:
                 raise NotCovered(
-                    f"no identity of hub {event.source_hub_id.hex()} is known here, so that it "
-                    "signed for these events is the recorder's word (--known-hubs)"
+                    f"no identity of hub {event.source_hub_id.hex()} is known here, so its "
+                    "signatures were not verified; give it with --known-hubs"
                 )
             event.verify(hub)
         return len(imported)
@@ -369,7 +369,7 @@ class PackageFacts:
     def verify_recorder(self, entry: QueryEntry) -> None:
         """Verify that a trusted recorder signed the entry; NotCovered when none was named."""
         if entry.event is None:
-            raise Untrusted(f"{entry.stream} {entry.seq} is no recorder event")
+            raise Untrusted(f"{entry.stream} {entry.seq}: expected a recorder event")
         signer, trusted = entry.event.principal_id, self._trust.recorder_ids
         if not trusted:
             raise NotCovered(
@@ -384,7 +384,9 @@ class PackageFacts:
 
     def verify_in_log(self, entry: QueryEntry, recorded: RecordedMessage | None) -> None:
         if recorded is None or recorded.inclusion is None:
-            raise NotCovered("the package has the hub's receipt, and no proof at a checkpoint")
+            raise NotCovered(
+                "the package has the hub's receipt, but no inclusion proof at a checkpoint"
+            )
         self.later_checkpoint.verify_entry_time(self.hub, entry.stream, entry.hub_ts)
         WitnessCheck(self.hub, self.later_checkpoint).verify_included(recorded.inclusion, entry)
 
@@ -397,9 +399,9 @@ class PackageFacts:
         entry = receipted(message.msg, message.receipt, message.body_key, place)
         event = entry.event
         if event is None or event.event_type != kind:
-            raise Untrusted(f"{stream} {entry.seq} is no {kind}")
+            raise Untrusted(f"{stream} {entry.seq}: expected an event of type {kind}")
         if canonical_json.encode(event.value()) != expected:
-            raise Untrusted(f"{stream} {entry.seq} records something else")
+            raise Untrusted(f"{stream} {entry.seq}: the recorded payload differs from the package")
         return entry
 
     def _verify_order(self, entries: tuple[QueryEntry, ...]) -> None:

@@ -199,7 +199,7 @@ def _request_recorded(facts: PackageFacts) -> str:
 
 def _request_in_log(facts: PackageFacts) -> str:
     facts.verify_in_log(facts.request, facts.package.request)
-    return "it stands below the later checkpoint"
+    return "its inclusion proof at the later checkpoint is verified"
 
 
 def _result_recorded(facts: PackageFacts) -> str:
@@ -209,28 +209,27 @@ def _result_recorded(facts: PackageFacts) -> str:
 
 def _result_in_log(facts: PackageFacts) -> str:
     facts.verify_in_log(facts.result, facts.package.result)
-    return "it stands below the later checkpoint"
+    return "its inclusion proof at the later checkpoint is verified"
 
 
 def _searched(facts: PackageFacts) -> str:
     if tuple(searched.stream for searched in facts.digest.searched) != facts.descriptor.scope:
-        raise Untrusted("what was searched is not the scope")
+        raise Untrusted("the searched streams are not those of the scope")
     filter_ = facts.descriptor.filter
     for searched in facts.digest.searched:
         end = end_of(searched.stream, facts.checkpoint)
         if searched.mmr_root != end.mmr_root.hex() or searched.to_seq > end.last_seq:
-            raise Untrusted(
-                f"what was searched of {searched.stream} does not end at the checkpoint"
-            )
+            raise Untrusted(f"{searched.stream}: the searched range does not end at the checkpoint")
         # An import stream is in the order of imports, and the time filter goes by the origin's.
         is_whole = is_import(searched.stream)
         if searched.from_seq > 1 and (filter_.from_ms is None or is_whole):
             raise Untrusted(
-                f"{searched.stream} was searched from {searched.from_seq} on, without a reason"
+                f"{searched.stream} was searched from {searched.from_seq} on, expected from 1 on"
             )
         if searched.to_seq < end.last_seq and (filter_.to_ms is None or is_whole):
             raise Untrusted(
-                f"{searched.stream} was searched up to {searched.to_seq}, without a reason"
+                f"{searched.stream} was searched up to {searched.to_seq}, expected up to "
+                f"{end.last_seq}"
             )
     return f"{len(facts.digest.searched)} streams, each up to the checkpoint"
 
@@ -249,10 +248,10 @@ def _time_bounds(facts: PackageFacts) -> str:
 def _rows_hash(facts: PackageFacts) -> str:
     rows = facts.package.rows
     if isinstance(rows, RowHashes):
-        raise NotCovered("the package has the hashes of the rows, not the rows")
+        raise NotCovered("the package has only the hashes of the rows")
     hash_ = rows_hash(rows)
     if (hash_.rows_hash, hash_.row_count) != (facts.digest.rows_hash, facts.digest.row_count):
-        raise Untrusted("the rows are not those of the digest")
+        raise Untrusted("the hash of the rows differs from the digest")
     return f"{hash_.row_count} rows"
 
 
@@ -261,7 +260,7 @@ def _rows_chain(facts: PackageFacts) -> str:
     for row_hash_ in _row_hashes(facts):
         chain.add(row_hash_)
     if (chain.value.hex(), chain.count) != (facts.digest.rows_chain, facts.digest.row_count):
-        raise Untrusted("the hashes of the rows are not those of the digest")
+        raise Untrusted("the hashes of the rows differ from the digest")
     return f"the hashes of {chain.count} rows"
 
 
@@ -270,13 +269,15 @@ def _sampling(facts: PackageFacts) -> str:
     root, policy = facts.checkpoint.log_root, facts.descriptor.evidence
     query_id, count = facts.descriptor.query_id, facts.digest.event_count
     if facts.descriptor.aggregate is None and count != facts.digest.row_count:
-        raise Untrusted(f"{count} events made {facts.digest.row_count} rows")
+        raise Untrusted(f"expected {count} rows for {count} events, got {facts.digest.row_count}")
     if count > _places(facts):
-        raise Untrusted(f"{count} events in {_places(facts)} places")
+        raise Untrusted(
+            f"expected at most {_places(facts)} events in the searched ranges, got {count}"
+        )
     indexes = range(count) if policy.mode != "none" else ()
     picks = [index for index in indexes if is_sampled(policy, query_id, root, index)]
     if picks != [witness.index for witness in facts.package.witnesses]:
-        raise Untrusted("the witnessed events are not those that were to be drawn")
+        raise Untrusted("the witnessed events are not those of the sampling rule")
     return f"{len(picks)} of {count} events were to be witnessed"
 
 
@@ -289,7 +290,7 @@ def _witnesses(facts: PackageFacts) -> str:
 def _rows_witnessed(facts: PackageFacts) -> str:
     """Every row follows from witnessed events; other rows are only claimed by the service."""
     if facts.descriptor.evidence.mode == "none":
-        raise NotCovered("evidence none: the rows are the service's word")
+        raise NotCovered("evidence mode none: the rows are only claimed by the service")
     if facts.descriptor.aggregate is None:
         detail = _selection_witnessed(facts)
     else:
@@ -304,12 +305,12 @@ def _selection_witnessed(facts: PackageFacts) -> str:
     for witness, entry in zip(facts.package.witnesses, facts.entries, strict=True):
         made = row_hash(canonical_json.encode(row(facts.descriptor, entry)))
         if witness.index >= len(hashes) or hashes[witness.index] != made:
-            raise Untrusted(f"row {witness.index} is not what {entry.stream} {entry.seq} says")
+            raise Untrusted(f"row {witness.index} differs from {entry.stream} {entry.seq}")
     shown = len(facts.entries)
     if shown < len(hashes):
         raise NotCovered(
             f"{shown} of {len(hashes)} rows follow from witnessed events; the other "
-            f"{len(hashes) - shown} are the service's word"
+            f"{len(hashes) - shown} are only claimed by the service"
         )
     return f"each of {len(hashes)} rows follows from an event in the log"
 
@@ -319,7 +320,7 @@ def _aggregate_witnessed(facts: PackageFacts) -> str:
     if shown != count:
         raise NotCovered(
             f"{shown} of {count} events are witnessed, and an aggregate follows only from all of "
-            "them: the rows are the service's word"
+            "them: the rows are only claimed by the service"
         )
     rows = rows_of(facts.descriptor, facts.entries)
     made = [row_hash(canonical_json.encode(row)) for row in rows]
@@ -331,7 +332,7 @@ def _aggregate_witnessed(facts: PackageFacts) -> str:
 def _verify_nothing_searched(facts: PackageFacts) -> None:
     """Without a witness, "no event matched" is proven only if nothing was searched."""
     if _places(facts):
-        raise NotCovered(f"that no event matched is the service's word; {_RERUN}")
+        raise NotCovered(f"that no event matched is only claimed by the service; {_RERUN}")
     _time_bounds(facts)
 
 
@@ -344,13 +345,13 @@ def _evidence_hash(facts: PackageFacts) -> str:
     lines = (verified(entry, facts.checkpoint) for entry in facts.entries)
     hash_ = evidence_hash(facts.descriptor, facts.digest.result_id, lines)
     if hash_ != facts.digest.evidence_hash:
-        raise Untrusted("the evidence is not that of the digest")
+        raise Untrusted("the hash of the evidence differs from the digest")
     return "the evidence is that of the digest"
 
 
 def _complete(facts: PackageFacts) -> str:
     if facts.descriptor.evidence.mode != "full" or len(facts.entries) != _places(facts):
-        raise NotCovered(f"whether a row was left out: {_RERUN}")
+        raise NotCovered(f"whether a row was left out is not proven; {_RERUN}")
     _time_bounds(facts)
     _rows_witnessed(facts)
     return "every place that was searched is witnessed"
@@ -364,7 +365,7 @@ def _anchors(facts: PackageFacts, known: Mapping[str, AnchorCheck]) -> str:
         if anchor.kind in known
     ]
     if not details:
-        raise NotCovered(f"{len(anchors)} anchors; give what proves them: a ledger, certificates")
+        raise NotCovered(f"{len(anchors)} anchors, not verified; give a ledger or certificates")
     return f"{len(details)} of {len(anchors)}: {'; '.join(details)}"
 
 

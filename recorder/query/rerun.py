@@ -72,7 +72,9 @@ def verify_complete(
     in import streams whose bundle was incomplete at the checkpoint: they do not count.
     """
     if horizon.spoken != digest.checkpoint:
-        raise ResultDiffers("checkpoint", f"it speaks up to {digest.checkpoint.checkpoint_id}")
+        raise ResultDiffers(
+            "checkpoint", f"expected {digest.checkpoint.checkpoint_id}, got another"
+        )
     read = _VerifiedRead(to_read(descriptor, digest, horizon), proofs)
     searched = _bounded(descriptor, digest, read.through(entries))
     if any(map(is_import, descriptor.scope)):
@@ -132,7 +134,7 @@ class _VerifiedRead:
         for entry in entries:
             peaks = self._peaks.get(entry.stream)
             if peaks is None or entry.seq != peaks.size + 1:
-                raise Untrusted(f"{entry.stream} {entry.seq} is not the next to be read")
+                raise Untrusted(f"{entry.stream} {entry.seq} is out of order")
             self._peaks[entry.stream] = peaks.append(entry.leaf_hash)
             yield entry
 
@@ -142,13 +144,13 @@ class _VerifiedRead:
             try:
                 proof.verify_after(self._peaks[stream], size=end.last_seq, root=end.mmr_root)
             except Untrusted as error:
-                raise Untrusted(f"{stream} is not what the checkpoint says: {error}") from error
+                raise Untrusted(f"{stream} does not match the checkpoint: {error}") from error
 
 
 def _proof_of(stream: str, span: StreamSpan, proofs: Mapping[str, RangeProof]) -> RangeProof:
     proof = proofs.get(stream)
     if proof is None or (proof.from_seq, proof.to_seq) != span:
-        raise Untrusted(f"{stream}: no proof of the places {span.first} to {span.last}")
+        raise Untrusted(f"{stream}: the proof of {span.first} to {span.last} is missing")
     return proof
 
 

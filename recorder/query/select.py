@@ -115,7 +115,9 @@ def payload_for(fields: Iterable[QueryField], entry: QueryEntry) -> Any:
 
 def event_of(entry: QueryEntry) -> RecordEvent:
     if entry.event is None:
-        raise Malformed(f"{entry.stream} {entry.seq} is no event and has no fields")
+        raise Malformed(
+            f"{entry.stream} {entry.seq}: expected an event, got a message without fields"
+        )
     return entry.event
 
 

@@ -47,9 +47,9 @@ class JsonLines:
         try:
             document = json.loads(raw)
         except (ValueError, RecursionError) as error:
-            raise Malformed(f"not a line of JSON: {error}") from error
+            raise Malformed(f"expected a line of JSON: {error}") from error
         if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
-            raise Malformed("a line that is no record of a replay")
+            raise Malformed("expected an object with a kind, as a replay writes it")
         kind = document.pop("kind")
         if kind == "replay":
             return ReplayPlan.from_json(_current_names(document))
@@ -58,7 +58,7 @@ class JsonLines:
         try:
             return _json_record(ItemKind(kind), document)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise Malformed(f"not an item of a replay: {error!r}") from error
+            raise Malformed(f"expected an item of a replay: {error!r}") from error
 
 
 def _current_names(document: dict[str, Any]) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def _source(item: Item) -> dict[str, Any]:
 def _json_record(kind: ItemKind, document: dict[str, Any]) -> WrittenItem:
     fault = None
     if not isinstance(document["stream"], str):
-        raise Malformed("the name of a stream is text")
+        raise Malformed("stream: expected text")
     if kind is ItemKind.OTHER:
         fault = reported_fault(document["fault"], document["detail"])
     return WrittenItem(
@@ -194,7 +194,7 @@ class CborSequence:
         count, start = cbor.array(raw, 0)
         number, start = cbor.uint(raw, start)
         if count != 2 or number > _ITEM:
-            raise Malformed("not a record of a replay")
+            raise Malformed("expected a plan, a proof or an item of a replay")
         if number == _PLAN:
             return ReplayPlan.decode(raw[start:])
         if number == _PROOF:
@@ -242,7 +242,7 @@ def _cbor_record(item: CborItem) -> WrittenItem:
         try:
             fault = reported_fault(item.fault or "", item.detail or "")
         except KeyError as error:
-            raise Malformed(f"there is no fault {error}") from error
+            raise Malformed(f"unknown fault {error}") from error
     return WrittenItem(
         stream=item.stream,
         receipt=Receipt.decode(item.receipt),

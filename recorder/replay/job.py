@@ -102,7 +102,7 @@ class _StreamState:
             if receipt.stream_seq == place.next_seq - 1 and receipt.leaf_hash != place.leaf:
                 raise Untrusted(
                     f"{at(self.stream, receipt.stream_seq)}: the output has another message there; "
-                    "it is of another replay"
+                    "it belongs to another replay"
                 )
 
 
@@ -213,7 +213,7 @@ class Job:
 
 
 def _exists(path: Path) -> OutputExists:
-    return OutputExists(f"{path} is there already; take it up again with --resume, or remove it")
+    return OutputExists(f"{path} exists; continue it with --resume, or remove it")
 
 
 def _differences(known: ReplayRequest, request: ReplayRequest) -> str:

@@ -65,7 +65,9 @@ def read_records(path: Path, form: RecordFormat) -> Iterator[OutputRecord]:
                 at = end
             buffer, begin = buffer[at:], begin + at
             if len(buffer) > MAX_RECORD_BYTES:
-                raise Malformed(f"{path}, byte {begin}: no record of a replay")
+                raise Malformed(
+                    f"{path}, byte {begin}: expected a record of at most {MAX_RECORD_BYTES} bytes"
+                )
 
 
 def cursor_of(path: Path, form: RecordFormat) -> tuple[OutputCursor | None, int]:
@@ -75,7 +77,7 @@ def cursor_of(path: Path, form: RecordFormat) -> tuple[OutputCursor | None, int]
     for start, raw, record in read_records(path, form):
         end = start + len(raw)
         if isinstance(record, ReplayPlan) != (cursor is None):
-            raise Malformed(f"{path}, byte {start}: a replay has one plan, at its head")
+            raise Malformed(f"{path}, byte {start}: expected one plan, as the first record")
         if isinstance(record, ReplayPlan):
             cursor = OutputCursor(record)
         elif cursor is not None:
@@ -143,7 +145,7 @@ def verify_replay_start(path: Path, form: RecordFormat) -> None:
     with path.open("rb") as file:
         head = file.read(len(starts[form.name]))
     if not starts[form.name].startswith(head[: len(starts[form.name])]):
-        raise OutputExists(f"{path} is no replay in the form {form.name}; it is left as it is")
+        raise OutputExists(f"{path}: expected a replay in the form {form.name}; it was not changed")
 
 
 def _advance(path: Path, start: int, cursor: OutputCursor, record: Proof | WrittenItem) -> None:

@@ -148,7 +148,9 @@ def plan_in(folder: Path) -> ReplayPlan | None:
         return ReplayPlan.decode((folder / PLAN_FILE).read_bytes())
     except FileNotFoundError:
         if folder.exists() and any(path.suffix != ".new" for path in folder.iterdir()):
-            raise OutputExists(f"{folder} holds other things than a replay") from None
+            raise OutputExists(
+                f"{folder}: expected an empty directory or a replay; choose another"
+            ) from None
         return None
 
 
@@ -160,7 +162,7 @@ def cursor_in(folder: Path, plan: ReplayPlan) -> OutputCursor:
         rows += metadata.num_rows
         cursor = OutputCursor(plan, _places(path, plan, dict(metadata.metadata or {})))
         if cursor.done != rows:
-            raise Malformed(f"{path} ends at item {cursor.done} and {rows} are there")
+            raise Malformed(f"{path}: expected {cursor.done} items up to here, got {rows}")
     return cursor
 
 
@@ -175,7 +177,7 @@ def _parts(folder: Path) -> list[Path]:
 
 def _places(path: Path, plan: ReplayPlan, fields: dict[bytes, bytes]) -> dict[str, StreamAt]:
     if fields.get(_PLAN_ID) != h(plan.encode()).hex().encode():
-        raise Malformed(f"{path} is a part of another replay")
+        raise Malformed(f"{path} belongs to another replay")
     try:
         document = json.loads(fields[_AFTER])
         places = {
@@ -183,9 +185,9 @@ def _places(path: Path, plan: ReplayPlan, fields: dict[bytes, bytes]) -> dict[st
             for stream, (seq, leaf) in document.items()
         }
     except (KeyError, ValueError, TypeError, AttributeError) as error:
-        raise Malformed(f"{path} does not say where it ends: {error!r}") from error
+        raise Malformed(f"{path}: the metadata of its end cannot be read: {error!r}") from error
     if tuple(sorted(places)) != plan.requested.streams:
-        raise Malformed(f"{path} is a part of a replay of other streams")
+        raise Malformed(f"{path} belongs to a replay of other streams")
     return places
 
 

@@ -75,7 +75,7 @@ class HubSource:
     def identity_sig(self) -> bytes:
         status = self._session.api.status()
         if status.identity() != self.hub:
-            raise Untrusted("the hub's identity changed meanwhile; run it again")
+            raise Untrusted("the hub identity changed during the replay; run it again")
         return status.identity_sig
 
     def pages(self, stream: str, from_seq: int, to_seq: int) -> Iterator[tuple[Pair, ...]]:
@@ -130,14 +130,16 @@ class ReplayRequest(WireMap):
 
     def rule(self) -> None:
         if not self.streams or list(self.streams) != sorted(set(self.streams)):
-            raise Malformed("a replay of no stream, or of streams out of order or doubled")
+            raise Malformed("streams: expected one or more, sorted and unique")
         if self.by_place and self.by_time:
-            raise Malformed("a replay goes by places or by time, not by both")
+            raise Malformed("expected a range of sequence numbers or of time, got both")
         if self.by_place and len(self.streams) > 1:
-            raise Malformed("places count within one stream: name one, or a time")
+            raise Malformed(
+                "sequence numbers are of one stream; name one stream, or a range of time"
+            )
         if self.from_seq == 0 or self.to_seq == 0:
-            raise Malformed("places count from 1")
-        _verify_order("place", self.from_seq, self.to_seq)
+            raise Malformed("sequence numbers start at 1, got 0")
+        _verify_order("sequence number", self.from_seq, self.to_seq)
         # A window within a second is empty: its end is one less than its start.
         _verify_order("time", self.start, None if self.end is None else self.end + 1)
 
@@ -210,7 +212,7 @@ def _validated(request: ReplayRequest) -> ReplayRequest:
 
 def _verify_order(what: str, first: int | None, last: int | None) -> None:
     if first is not None and last is not None and last < first:
-        raise Malformed(f"the {what} {last} to end at is before {first}, where it begins")
+        raise Malformed(f"the last {what} {last} is before the first, {first}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,11 +250,15 @@ class StreamRange(WireMap):
         """Verify that it has every requested position, and no other."""
         end = checkpoint.end(self.stream)
         if self.proven_to != (end.last_seq if end else 0) or self.limit < self.proven_to:
-            raise self._untrusted(self.proven_to, "the checkpoint ends elsewhere")
+            raise self._untrusted(
+                self.proven_to, f"the checkpoint ends at {end.last_seq if end else 0}"
+            )
         if self.limit > self.proven_to and not request.unproven:
             raise self._untrusted(self.limit, "it is above the checkpoint")
         if not 0 < self.from_seq <= self.to_seq + 1 <= self.limit + 1:
-            raise self._untrusted(self.from_seq, f"a stretch up to {self.to_seq} of {self.limit}")
+            raise self._untrusted(
+                self.from_seq, f"expected a range within {self.limit}, got an end at {self.to_seq}"
+            )
         if request.by_place:
             self._verify_places(request)
         else:
@@ -263,7 +269,9 @@ class StreamRange(WireMap):
         expected = (request.from_seq or 1, self.limit if request.to_seq is None else request.to_seq)
         if (self.from_seq, self.to_seq) != expected:
             raise self._untrusted(
-                self.from_seq, f"a stretch up to {self.to_seq}, {expected} was wanted"
+                self.from_seq,
+                f"expected the range {expected[0]} to {expected[1]}, got {self.from_seq} to "
+                f"{self.to_seq}",
             )
 
     def _verify_before(
@@ -276,7 +284,9 @@ class StreamRange(WireMap):
             raise self._untrusted(seq, "it was left out")
         hub_ts = self._verified(seq, self.before, hub, checkpoint)
         if hub_ts >= request.start:
-            raise self._untrusted(seq, f"it is of {hub_ts}, within the window, and was left out")
+            raise self._untrusted(
+                seq, f"its hub time {hub_ts} is within the window, and it was left out"
+            )
 
     def _verify_after(
         self, request: ReplayRequest, hub: HubIdentity, checkpoint: RecorderCheckpoint
@@ -288,7 +298,9 @@ class StreamRange(WireMap):
             raise self._untrusted(seq, "it was left out")
         hub_ts = self._verified(seq, self.after, hub, checkpoint)
         if hub_ts <= request.end:
-            raise self._untrusted(seq, f"it is of {hub_ts}, within the window, and was left out")
+            raise self._untrusted(
+                seq, f"its hub time {hub_ts} is within the window, and it was left out"
+            )
 
     def _verified(
         self,
@@ -299,12 +311,12 @@ class StreamRange(WireMap):
     ) -> int:
         """Verify a neighbour and return its hub time."""
         if neighbour is None:
-            raise self._untrusted(seq, "nothing shows that it lies outside the window")
+            raise self._untrusted(seq, "no proof that it is outside the window")
         rules = rules_of(hub, self.stream)
         receipt, leaf = neighbour.receipt, neighbour.msg.leaf_hash()
         label = labels_of(hub, self.stream).at(0)
         if (receipt.label, receipt.stream_seq, receipt.leaf_hash) != (label, seq, leaf):
-            raise self._untrusted(seq, "the receipt is of another message or place")
+            raise self._untrusted(seq, "the receipt is of another message or sequence number")
         try:
             verify_signatures(neighbour.msg, receipt, rules)
             if seq <= self.proven_to:
@@ -328,7 +340,7 @@ def verify_proof(
     end = checkpoint.end(stream)
     size, root = (end.last_seq, end.mmr_root) if end else (0, EMPTY_ROOT)
     if proof is None or (proof.from_seq, proof.to_seq) != places:
-        raise Untrusted("there is no proof of it against the checkpoint")
+        raise Untrusted("its range proof at the checkpoint is missing")
     proof.verify(leaves=leaves, size=size, root=root)
 
 
@@ -372,13 +384,13 @@ class ReplayPlan(WireMap):
         signatures are to be verified.
         """
         if self.hub.hub_id != hub_id:
-            raise Untrusted(f"a replay of hub {self.hub.hub_id.hex()}, not of {hub_id.hex()}")
+            raise Untrusted(f"expected a replay of hub {hub_id.hex()}, got {self.hub.hub_id.hex()}")
         self.hub.verify(self.hub_sig)
         hub = self.hub if known is None else newest_identity(known, self.hub)
         self.checkpoint.verify(hub)
         streams = tuple(stream_range.stream for stream_range in self.stream_ranges)
         if streams != self.requested.streams:
-            raise Untrusted("the streams of the replay are not those that were wanted")
+            raise Untrusted("the streams of the replay are not those of its request")
         for stream_range in self.stream_ranges:
             stream_range.verify(self.requested, hub, self.checkpoint)
         return hub
@@ -414,10 +426,10 @@ def _stream_range(
     end = checkpoint.end(stream)
     if end is None and not request.unproven:
         raise OutOfReach(
-            f"{stream}: the checkpoint does not speak of it; take one made after its first event"
+            f"{stream}: the checkpoint does not cover it; use one made after its first event"
         )
     if end is not None and stream not in checkpoint.names:
-        raise OutOfReach(f"{stream}: a stream is replayed by its name, not by its id")
+        raise OutOfReach(f"{stream}: expected the name of a stream, got its id")
     proven = end.last_seq if end else 0
     limit = max(proven, source.head_seq(stream)) if request.unproven else proven
     whole = StreamRange(stream=stream, from_seq=1, to_seq=limit, proven_to=proven, limit=limit)
@@ -428,9 +440,9 @@ def _of_places(whole: StreamRange, request: ReplayRequest) -> StreamRange:
     first, last = request.from_seq or 1, whole.limit if request.to_seq is None else request.to_seq
     if last > whole.limit or first > whole.limit + 1:
         raise OutOfReach(
-            f"{at(whole.stream, max(first, last))}: what is proven ends at {whole.proven_to} and "
-            f"what could be read at {whole.limit}; make a newer checkpoint, or allow what is "
-            "unproven"
+            f"{at(whole.stream, max(first, last))}: the checkpoint ends at {whole.proven_to}, and "
+            f"the log that may be read at {whole.limit}; create a newer checkpoint, or use "
+            "--unproven"
         )
     return replace(whole, from_seq=first, to_seq=last)
 
@@ -464,8 +476,8 @@ def _neighbour(source: ReplaySource, whole: StreamRange, seq: int) -> Neighbour 
         if seq <= whole.proven_to:
             proof = source.range_proof(whole.stream, seq, seq, whole.proven_to)
     except VeenError as error:
-        error.add_note(f"at {at(whole.stream, seq)}, the edge of the window")
+        error.add_note(f"at {at(whole.stream, seq)}, next to the window")
         raise
     if len(pairs) != 1:
-        raise Untrusted(f"{at(whole.stream, seq)}: the hub does not show it")
+        raise Untrusted(f"{at(whole.stream, seq)}: the hub did not return it")
     return Neighbour(msg=pairs[0].msg, receipt=pairs[0].receipt, proof=proof)

@@ -77,7 +77,8 @@ class VerifiedReader:
             raise
         if next_seq <= to_seq:
             raise Untrusted(
-                f"{at(stream_range.stream, next_seq)}: it is missing, {to_seq} was to be the last"
+                f"{at(stream_range.stream, next_seq)}: it is missing, expected entries up to "
+                f"{to_seq}"
             )
 
     def _proved(self, stream_range: StreamRange, pairs: tuple[Pair, ...]) -> VerifiedPage:
@@ -90,9 +91,8 @@ class VerifiedReader:
         except Untrusted as error:
             seq = self._first_unproven(stream_range, first, leaves)
             raise Untrusted(
-                f"{at(stream_range.stream, seq)}: not what the checkpoint up to "
-                f"{stream_range.proven_to} "
-                f"holds there: {error}"
+                f"{at(stream_range.stream, seq)}: does not match the checkpoint up to "
+                f"{stream_range.proven_to}: {error}"
             ) from error
         return VerifiedPage(stream_range.stream, pairs, proof)
 
@@ -132,15 +132,17 @@ class VerifiedReader:
         for receipt in (pair.receipt for pair in batch.pairs):
             if receipt.hub_ts < last_ts:
                 raise Untrusted(
-                    f"{at(batch.stream, receipt.stream_seq)}: of {receipt.hub_ts}, before "
-                    f"{last_ts} of what precedes it"
+                    f"{at(batch.stream, receipt.stream_seq)}: expected hub time {last_ts} or "
+                    f"later, got {receipt.hub_ts}"
                 )
             if receipt.hub_ts > _LAST_SECOND:
-                raise Untrusted(f"{at(batch.stream, receipt.stream_seq)}: after the year 9999")
+                raise Untrusted(
+                    f"{at(batch.stream, receipt.stream_seq)}: hub time after the year 9999"
+                )
             if not self._plan.requested.holds(receipt.hub_ts):
                 raise Untrusted(
-                    f"{at(batch.stream, receipt.stream_seq)}: of {receipt.hub_ts}, outside the "
-                    "window"
+                    f"{at(batch.stream, receipt.stream_seq)}: hub time {receipt.hub_ts} is outside "
+                    "the window"
                 )
             last_ts = receipt.hub_ts
         return last_ts

@@ -247,13 +247,18 @@ class OutputCursor:
     def proof(self, proof: Proof) -> None:
         stream_range, place = self._at(proof.stream, proof.proof.from_seq)
         if place.is_within_proof or proof.proof.from_seq != place.next_seq:
-            raise Untrusted(f"{at(proof.stream, place.next_seq)}: a proof of other places follows")
+            raise Untrusted(
+                f"{at(proof.stream, place.next_seq)}: expected a proof from here on, got one from "
+                f"{proof.proof.from_seq} on"
+            )
         if (
             not place.next_seq
             <= proof.proof.to_seq
             <= min(stream_range.to_seq, stream_range.proven_to)
         ):
-            raise Untrusted(f"{at(proof.stream, proof.proof.to_seq)}: a proof beyond the replay")
+            raise Untrusted(
+                f"{at(proof.stream, proof.proof.to_seq)}: the proof ends after the replay"
+            )
         self._verify_proof_pending(proof.stream, place.next_seq)
         self._proved = proof.stream
         self._places[proof.stream] = StreamAt(
@@ -267,15 +272,16 @@ class OutputCursor:
         stream_range, place = self._at(stream, receipt.stream_seq)
         seq, order = receipt.stream_seq, (receipt.hub_ts, stream, receipt.stream_seq)
         if seq != place.next_seq or seq > stream_range.to_seq:
-            raise Untrusted(f"{at(stream, place.next_seq)}: {seq} stands in its place")
+            raise Untrusted(f"{at(stream, place.next_seq)}: got stream_seq {seq} instead")
         if order < self._last:
             raise Untrusted(f"{at(stream, seq)}: out of order, it follows {at(*self._last[1:])}")
         if not self.plan.requested.holds(receipt.hub_ts):
-            raise Untrusted(f"{at(stream, seq)}: of {receipt.hub_ts}, outside the window")
+            raise Untrusted(f"{at(stream, seq)}: hub time {receipt.hub_ts} is outside the window")
         if proven != (seq <= stream_range.proven_to):
-            raise Untrusted(f"{at(stream, seq)}: it is marked as what it is not")
+            expected = "proven" if seq <= stream_range.proven_to else "unproven"
+            raise Untrusted(f"{at(stream, seq)}: expected the mark {expected}, got the other")
         if proven and self.plan.requested.with_proofs and not place.is_within_proof:
-            raise Untrusted(f"{at(stream, seq)}: no proof comes before it")
+            raise Untrusted(f"{at(stream, seq)}: expected its proof before it, got none")
         self._verify_proof_pending(stream, seq)
         self._last, self._proved = order, ""
         self._places[stream] = StreamAt(
@@ -290,15 +296,18 @@ class OutputCursor:
             place = self._places[stream_range.stream]
             if place.next_seq <= stream_range.to_seq:
                 raise Untrusted(
-                    f"{at(stream_range.stream, place.next_seq)}: it is missing, the replay goes to "
+                    f"{at(stream_range.stream, place.next_seq)}: it is missing, expected items up "
+                    "to "
                     f"{stream_range.to_seq}"
                 )
 
     def _verify_proof_pending(self, stream: str, seq: int) -> None:
         if self._proved not in ("", stream):
-            raise Untrusted(f"{at(stream, seq)}: it parts a proof from its first item")
+            raise Untrusted(
+                f"{at(stream, seq)}: it is between a proof and the first item of that proof"
+            )
 
     def _at(self, stream: str, seq: int) -> tuple[StreamRange, StreamAt]:
         if stream not in self._stream_ranges:
-            raise Untrusted(f"{at(stream, seq)}: the replay is not of this stream")
+            raise Untrusted(f"{at(stream, seq)}: the stream is not in the plan of the replay")
         return self._stream_ranges[stream], self._places[stream]

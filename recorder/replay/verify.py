@@ -64,7 +64,7 @@ def check_file(
     key that has retired since is still current.
     """
     if path.is_dir():
-        raise NotCheckable(f"{path}: Parquet carries no proofs; replay as jsonl or cbor to check")
+        raise NotCheckable(f"{path}: Parquet has no proofs; replay as jsonl or cbor to verify")
     form = form_of(path)
     records = read_records(path, form)
     first = next(records, None)
@@ -74,7 +74,9 @@ def check_file(
     end = _take_all(path, check, records, progress) or len(first.raw if first else b"")
     check.cursor.verify_complete()
     if end != path.stat().st_size:
-        raise Untrusted(f"{path} goes on after its last whole record, at byte {end}")
+        raise Untrusted(
+            f"{path}: expected the end at byte {end}, after the last complete record, got more"
+        )
     return check.result()
 
 
@@ -82,16 +84,16 @@ def _plan(
     path: Path, first: OutputRecord | None, checkpoint: RecorderCheckpoint | None
 ) -> ReplayPlan:
     if first is None or not isinstance(first.record, ReplayPlan):
-        raise Malformed(f"{path} does not begin with the plan of a replay")
+        raise Malformed(f"{path}: expected the plan of a replay as the first record")
     plan = first.record
     if checkpoint is not None and checkpoint.encode() != plan.checkpoint.encode():
-        raise Untrusted(f"{path} is proven against another checkpoint: {plan.checkpoint_id.hex()}")
+        raise Untrusted(f"{path}: its proofs are of another checkpoint, {plan.checkpoint_id.hex()}")
     return plan
 
 
 def _verify_has_proofs(path: Path, plan: ReplayPlan) -> None:
     if not plan.requested.with_proofs:
-        raise NotCheckable(f"{path} was made without --with-proofs: there is nothing to check")
+        raise NotCheckable(f"{path} has no proofs to verify; replay again with --with-proofs")
 
 
 def _take_all(
@@ -124,7 +126,7 @@ class _Check:
 
     def take(self, record: ReplayPlan | Proof | WrittenItem, raw: bytes) -> None:
         if isinstance(record, ReplayPlan):
-            raise Malformed("a replay has one plan, at its head")
+            raise Malformed("expected one plan, as the first record")
         if isinstance(record, Proof):
             self.cursor.proof(record)
             self._queues[record.stream].begin(record.proof)
@@ -134,7 +136,7 @@ class _Check:
         self._queues[record.stream].take(item)
         if self._form.encode(item, self.cursor.plan) != raw:
             where = at(record.stream, item.seq)
-            raise Untrusted(f"{where}: it says other things than the message that is its proof")
+            raise Untrusted(f"{where}: its fields differ from the message in it")
         self._counts[item.kind.value] += 1
         self._counts["proven" if item.proven else "unproven"] += 1
         self._unopened += item.fault is not None and item.fault.fault in READER_FAULTS
@@ -155,7 +157,7 @@ class _Check:
             raise Untrusted(f"{where}: its message is missing")
         pair, proven = Pair(written.msg, written.receipt), written.proven
         if written.is_closed == self.cursor.plan.requested.opened:
-            raise Untrusted(f"{where}: opened or not, against the plan")
+            raise Untrusted(f"{where}: whether it is opened differs from the plan")
         if written.is_closed:
             return sealed_item(written.stream, pair, proven=proven)
         if written.body_key is None:
@@ -172,7 +174,7 @@ def _unopened(written: WrittenItem, pair: Pair) -> Item:
     """An item that the reader could not open; only the message supports that."""
     if written.fault is None or written.fault.fault not in READER_FAULTS:
         where = at(written.stream, written.receipt.stream_seq)
-        raise Untrusted(f"{where}: nothing opens it, and yet it is said to be an event")
+        raise Untrusted(f"{where}: without a body_key, expected the reader's fault, got an event")
     return Item(
         stream=written.stream,
         msg=pair.msg,

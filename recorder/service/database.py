@@ -50,7 +50,7 @@ CREATE TRIGGER ended_stays BEFORE UPDATE ON queries WHEN OLD.state IN ('complete
     BEGIN SELECT RAISE(ABORT, 'a query that has ended does not change'); END;
 CREATE TRIGGER begun_stays BEFORE DELETE ON queries
     WHEN OLD.state <> 'pending' OR OLD.request_event IS NOT NULL
-    BEGIN SELECT RAISE(ABORT, 'a query that was recorded is not forgotten'); END;
+    BEGIN SELECT RAISE(ABORT, 'a query that was recorded is not deleted'); END;
 CREATE TRIGGER one_way BEFORE UPDATE OF state ON queries
     WHEN OLD.state || ' ' || NEW.state NOT IN ('pending pending', 'pending running',
         'pending failed', 'running running', 'running completed', 'running failed')
@@ -98,7 +98,7 @@ class Database:
             return self._connection().execute(query, values).fetchall()
 
     def _translate_errors(self) -> AbstractContextManager[None]:
-        remedy = "look at the disk and its space"
+        remedy = "check the disk and its free space"
         violated = (sqlite3.IntegrityError,)
         return sqlite.errors_translated(self._path, BadDatabase, remedy, passing=violated)
 

@@ -44,7 +44,7 @@ _ID_BYTES: Final = 16
 _FIRST_POLL_SEC: Final = 0.002
 _MAX_POLL_SEC: Final = 0.05
 EXPIRED: Final = (
-    "the rows of this result are kept no longer; its digest is recorded: run the query again, or "
+    "the rows of this result have expired; its digest is recorded: run the query again, or "
     "replay its package"
 )
 _RESULT_ID: Final = re.compile(r"r-[0-9a-f]{32}")
@@ -103,7 +103,7 @@ def verify_scope(principal: QueryPrincipal, scope: Sequence[str], known: frozens
         if stream not in known or not _may_read(principal, stream):
             raise Refusal(
                 ErrorCode.FORBIDDEN_SCOPE,
-                f"{stream!r} is no stream that you may query; name streams one by one",
+                f"{stream!r}: expected a stream that you may query; name streams one by one",
             )
 
 

@@ -199,8 +199,8 @@ def _descriptor(held: Snapshot, hub: HubIdentity, digest: ResultDigest) -> Descr
             if descriptor.digest() == digest.descriptor_hash:
                 return descriptor
     raise NotRecorded(
-        f"the descriptor of {digest.query_id} is not here; bring {REQUESTS} of hub "
-        f"{hub.hub_id.hex()} here, and take it up with veen recorder index imports"
+        f"the descriptor of {digest.query_id} is missing; import {REQUESTS} of hub "
+        f"{hub.hub_id.hex()}, then run veen recorder index imports"
     )
 
 
@@ -380,7 +380,7 @@ def _unreached(
     ranges = ", ".join(f"{gap.stream} {gap.from_seq} to {gap.to_seq}" for gap in missing)
     if not missing:
         raise NotReached(
-            f"all of {', '.join(ends)} is here and not yet in the index; wait for it, or run veen "
+            f"{', '.join(ends)}: imported, but not indexed yet; wait, or run veen "
             "recorder index imports again"
         )
     if beyond is None:

@@ -186,7 +186,7 @@ def _log_pruned(session: Session) -> None:
         ]
         pruned_streams = list(pruned(session, heads(infos)))
     except HubRefused as error:
-        _log.warning("whether the hub still holds all of its streams is not told: %s", error)
+        _log.warning("whether the hub still has all of its streams is unknown: %s", error)
         return
     for stream in pruned_streams:
         _log.critical("%s", stream.describe())
@@ -282,7 +282,7 @@ class QueryRunner:
             self._fail(query, str(error))
         else:
             _log.error("query %s failed", query.query_id, exc_info=error)
-            self._fail(query, "the engine failed; the service's log tells more")
+            self._fail(query, "the engine failed; see the log of the service")
 
     def _run_inline(self, query: Query) -> ResultDigest:
         descriptor = descriptor_of(query)

@@ -304,7 +304,7 @@ def _rows(work: SparkWork) -> Iterator[dict[str, Any]]:
 def _verify(hashed: RowsHash, parts: dict[str, Any]) -> None:
     claimed = parts["rows_hash"], parts["row_count"], parts["rows_chain"]
     if hashed != claimed:
-        raise Untrusted(f"the rows that Spark left are not those it hashed: {hashed}, {claimed}")
+        raise Untrusted(f"the rows of Spark: expected hash {claimed}, got {hashed}")
 
 
 class SparkQueries:

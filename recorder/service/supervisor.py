@@ -164,7 +164,7 @@ def edge_metrics(registry: CollectorRegistry) -> QueryHttpMetrics:
             registry=registry,
         ),
         audit_failures=Counter(
-            "veen_query_audit_failures", "Requests refused because no audit entry could be kept",
+            "veen_query_audit_failures", "Requests refused because no audit entry could be stored",
             registry=registry,
         ),
     )  # fmt: skip

@@ -101,7 +101,7 @@ def test_two_different_people_let_a_bundle_in(approved: Run, z2: Site) -> None:
     assert made.state == "imported"
     assert made.summary["decided_by"] == ["operator: Approve", "admin: Approve"]
     assert "approved by: operator, admin" in approved.log
-    assert "another person must: we ask again" in approved.log
+    assert "expected another person; asking again" in approved.log
 
 
 def test_a_killed_command_is_tried_again_and_nothing_is_there_twice(
@@ -251,7 +251,7 @@ def test_h05_an_approval_that_nobody_gave_lets_nothing_in_and_is_audited(
     )
     assert held(z2) == "1..25"
     refused = "Airflow has no answer of a person to task approve_1; its state was set by hand"
-    assert f"NOTICE of zone z2, veen_import: nothing was let in: {refused}" in run.log
+    assert f"NOTICE of zone z2, veen_import: nothing was imported: {refused}" in run.log
     alarms = {item.id: item.state for item in z2.made("alarm")}
     assert alarms["veen_import-approval"] in ("raised", "over")
     result = [item for item in audit_log(z2) if isinstance(item, ApprovalRefused)]

@@ -44,7 +44,7 @@ def test_a_checkpoint_is_signed_and_verified(runs: list[Run], z1: Site) -> None:
 def test_where_nothing_has_moved_a_run_is_skipped(runs: list[Run]) -> None:
     again = one_of(runs, "veen_checkpoint", 1)
     assert set(again.tasks.values()) == {"skipped"}
-    assert "nothing has moved" in again.log
+    assert "nothing is new" in again.log
     assert set(one_of(runs, "veen_archive", 1).tasks.values()) == {"skipped"}
     assert set(one_of(runs, "veen_export", 1).tasks.values()) == {"skipped"}
 

@@ -132,7 +132,7 @@ def test_too_few_people_let_nothing_in(
     assert named(words, "--only") == ["none"]
     assert named(words, "--unapproved") == [A]
     assert artefacts.refused in named(words, "--reason")[0]
-    with pytest.raises(Alarm, match="nothing was let in"):
+    with pytest.raises(Alarm, match="nothing was imported"):
         imported.let_in(CommandAnswer(6, {"carriers": []}), now)
     assert not imported.seen(A).exists()
 
@@ -171,7 +171,7 @@ def test_where_nothing_is_to_be_decided_nothing_goes_in_and_nobody_is_asked_for(
 
 
 def test_where_no_carrier_came_the_run_ends_quietly() -> None:
-    with pytest.raises(NothingToDo, match="no carrier came"):
+    with pytest.raises(NothingToDo, match="no carrier arrived"):
         imported.import_argv(context())
 
 
@@ -254,7 +254,7 @@ def test_h35_nobody_is_asked_about_a_bundle_that_cannot_go_in(
     imported.let_in(CommandAnswer(0, {"carriers": [row(B, "imported")]}), now)
     assert not imported.seen(A).exists()
     assert [item["state"] for item in read_run_file(now, "verified")] == ["obstructed", "verified"]
-    with pytest.raises(Alarm, match="1 valid bundles cannot go in as things are: aaaaaaaaaaaaaaaa"):
+    with pytest.raises(Alarm, match="1 valid bundles cannot be imported: aaaaaaaaaaaaaaaa"):
         imported.judged(now)
 
 

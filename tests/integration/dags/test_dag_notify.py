@@ -52,7 +52,7 @@ def test_a_webhook_that_refuses_or_is_silent_fails_nothing(
     with a_webhook(500) as (url, _):
         WebhookNotifier(url, None).notify(NOTICE)
     WebhookNotifier(url, None).notify(NOTICE)
-    assert caplog.text.count("did not take the notice") == 2
+    assert caplog.text.count("did not accept the notice") == 2
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -104,7 +104,7 @@ def a_babbler() -> Iterator[str]:
 def test_what_speaks_no_http_fails_nothing(caplog: pytest.LogCaptureFixture) -> None:
     with a_babbler() as url:
         WebhookNotifier(url, None).notify(NOTICE)
-    assert "did not take the notice: BadStatusLine" in caplog.text
+    assert "did not accept the notice: BadStatusLine" in caplog.text
 
 
 @pytest.mark.parametrize("end", ["/s3cret", "/s3cret with a blank", "?token=s3cret"])
@@ -113,7 +113,7 @@ def test_of_the_url_only_scheme_and_host_are_logged(
 ) -> None:
     caplog.set_level("DEBUG")
     WebhookNotifier(f"http://s3cret:s3cret@127.0.0.1:1{end}", None).notify(NOTICE)
-    assert "the webhook at http://127.0.0.1:1 did not take the notice" in caplog.text
+    assert "the webhook at http://127.0.0.1:1 did not accept the notice" in caplog.text
     assert "s3cret" not in caplog.text
 
 

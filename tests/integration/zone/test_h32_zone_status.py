@@ -21,7 +21,7 @@ WARNED = "the disk is full in 3.0 days"
         (200, {"ok": True, "warnings": [WARNED]}, Readiness(None, (WARNED,))),
         (503, {"message": "the disk is full"}, Readiness("the disk is full")),
         (503, {}, Readiness("HTTP 503")),
-        (200, [], Readiness("its answer is no JSON object")),
+        (200, [], Readiness("expected a JSON object as its answer")),
     ],
 )
 def test_h32_readiness_is_told_as_the_hub_says_it(status: int, body: Any, found: Readiness) -> None:

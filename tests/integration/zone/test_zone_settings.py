@@ -60,7 +60,7 @@ def read(**changes: Any) -> ZoneConfig:
         ({"storage": {"url": "s3://b", "key": "x"}}, "storage.key = 'x': unknown key"),
         ({"storage": {"url": "s3://b", "addressing": "x"}}, "storage.addressing = 'x'"),
         ({"spark": {"master": ""}}, "spark.master = ''"),
-        ({"spark": {"conf": {"x": "y"}}}, "spark.conf.x = 'y': a key of Spark's"),
+        ({"spark": {"conf": {"x": "y"}}}, "spark.conf.x = 'y': expected a key"),
         ({"spark": {"conf": {"spark.x": 1}}}, "spark.conf.spark.x = 1"),
         ({"airflow": {"listen": "8081"}}, "airflow.listen = '8081'"),
         ({"airflow": {"password": "x"}}, "airflow.password = 'x': unknown key"),

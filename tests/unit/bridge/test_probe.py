@@ -64,7 +64,7 @@ def test_a_medium_that_claims_more_than_it_has_is_found_out(
     medium: Path, monkeypatch: pytest.MonkeyPatch, is_lost: bool
 ) -> None:
     Forged(monkeypatch, 4, is_lost)
-    with pytest.raises(BadMedium, match=r"less room than it says.*take another medium"):
+    with pytest.raises(BadMedium, match=r"less space than it reports.*use another medium"):
         probe(medium, NONCE)
     assert list(medium.iterdir()) == []
 
@@ -76,7 +76,7 @@ def test_a_medium_that_does_not_take_what_it_claims_is_named(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "pwrite", full)
-    with pytest.raises(BadMedium, match="does not take them: disk full"):
+    with pytest.raises(BadMedium, match="writing them failed: disk full"):
         probe(medium, NONCE)
     assert list(medium.iterdir()) == []
 

@@ -174,7 +174,7 @@ def test_refuses_what_is_no_gap_file(raw: bytes, tmp_path: Path) -> None:
         GapFile.decode(raw)
     path = tmp_path / "gaps.json"
     path.write_bytes(raw)
-    with pytest.raises(Malformed, match="take the one that veen bridge reconcile wrote"):
+    with pytest.raises(Malformed, match="use the file that veen bridge reconcile wrote"):
         GapFile.read(path)
 
 
@@ -189,7 +189,7 @@ def test_refuses_what_is_no_gap_file(raw: bytes, tmp_path: Path) -> None:
     ],
 )
 def test_refuses_gaps_that_overlap_or_are_out_of_order(gaps: tuple[ExportGap, ...]) -> None:
-    with pytest.raises(Malformed, match="overlap or are out of order"):
+    with pytest.raises(Malformed, match="in order and without overlap"):
         GapFile.decode(GapFile(bytes(32), gaps).encode())
 
 

@@ -75,5 +75,5 @@ def test_x11_a_log_with_another_past_is_refused(fresh: Any, tmp_path: Path) -> N
     read(fresh, tmp_path)
     head = json.loads((tmp_path / "log.head").read_bytes())
     (tmp_path / "log.head").write_text(json.dumps(head | {"root": "11" * 32}))
-    with pytest.raises(RolledBack, match="the hub tells another history"):
+    with pytest.raises(RolledBack, match="the hub signed two histories"):
         read(fresh, tmp_path)

@@ -142,7 +142,7 @@ def test_x03_a_full_medium_at_each_write_moves_nothing(fresh: Any, new_medium: M
         if detail is None or any(map(is_whole, entries(medium))):
             break  # what failed, if anything, is the next carrier
         assert f"{medium}/agb0" in detail
-        assert detail.endswith("No space left; take another medium")
+        assert detail.endswith("No space left; use another medium")
         assert fresh.past().cursor(CHANGES) == cursor
         assert [failure.code for failure in fresh.failures()[failed:]] == ["BadMedium"]
         assert ExportState(fresh.settings().exporting.state).left() != []

@@ -145,7 +145,7 @@ def test_h24_a_parquet_replay_of_imports_is_never_called_proven(
     """It has no place for proofs: neither as it was written nor changed does a check pass."""
     out = tmp_path / "out"
     imported.replay("parquet", out)
-    assert "Parquet carries no proofs" in imported.verify(out, REFUSED)["detail"]
+    assert "Parquet has no proofs" in imported.verify(out, REFUSED)["detail"]
     (part,) = out.glob("part-*.parquet")
     table = pq.read_table(part)
     forged = pa.array(["forged"] * len(table))

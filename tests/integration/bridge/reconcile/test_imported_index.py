@@ -110,7 +110,7 @@ def test_q1_replays_to_the_same_digest_or_names_what_was_withheld(hub: Any, tmp_
     assert "was not looked at" in unlooked.detail
     assert unlooked.missing == (MissingPlaces(zone.world.stream, 6, LAST),)
     assert zone.states(media[1]) == ["imported"]
-    with pytest.raises(NotReached, match="not yet in the index"):
+    with pytest.raises(NotReached, match="not indexed yet"):
         replayed(zone, home, identity)
     assert indexed(zone, home, identity) == 7
     assert indexed(zone, home, identity) == 0

@@ -82,7 +82,7 @@ def test_submitted_it_refuses_no_facts_and_signs_the_same_bytes(tmp_path: Path) 
     (tmp_path / "bad.jsonl").write_text('{"fact": "unheard of"}\n')
     refused = submitted("--facts", tmp_path / "bad.jsonl", "--out", out)
     assert refused.returncode == 3, refused.stderr[-2000:]
-    assert "reconcile: line 1: not a fact" in refused.stdout + refused.stderr
+    assert "reconcile: line 1: expected a fact" in refused.stdout + refused.stderr
     assert not out.exists()
     facts, _ = a_history(11)
     other = facts.sources[0]._replace(checkpoint_id=named("another"), created_at=1)

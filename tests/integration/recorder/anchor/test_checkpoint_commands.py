@@ -299,7 +299,7 @@ def test_a_history_that_was_put_back_is_refused(world: World) -> None:
     world.record_as_another(b"SEVEN", b"EIGHT", b"NINE")
     forked = world.veen("recorder", "checkpoint", "verify", code=3)
     assert STREAM in forked["detail"]
-    assert "does not begin with what it signed" in forked["detail"]
+    assert "does not extend the log that it signed" in forked["detail"]
     world.veen("recorder", "checkpoint", "verify", "--offline")
 
 
@@ -318,7 +318,7 @@ def test_a_recorder_stream_with_epochs_or_padding_is_refused(tmp_path: Path, how
         world.record(b"one", b"two")
         for words in (("create",), ("run", "--poll-sec", "1")):
             detail = world.veen("recorder", "checkpoint", *words, code=4)["detail"]
-            assert "the hub keeps record/rolling with epoch_sec" in detail
+            assert "stream record/rolling: expected epoch_sec = 0" in detail
         assert not (world.folder / "checkpoints" / "checkpoints").exists()
     finally:
         world.hub.destroy()

@@ -111,10 +111,10 @@ def test_what_was_removed_says_so_and_stays_as_it_ended(keeping: Callable[..., K
     for kind in ("result", "proof"):
         reply = http.get(f"/api/query/{kind}/{old}")
         assert (reply.status_code, reply.get_json()["error_code"]) == (404, "query_not_found")
-        assert "kept no longer" in reply.get_json()["message"]
+        assert "have expired" in reply.get_json()["message"]
     status = http.get(f"/api/query/status/{old}").get_json()
     assert (status["status"], status["error_code"]) == ("completed", None)
-    assert "kept no longer" in status["message"]
+    assert "have expired" in status["message"]
     by_result = stored.results.by_result(old)
     assert by_result is not None
     assert (by_result.digest, by_result.result_event) == (b"{}", EVENT)

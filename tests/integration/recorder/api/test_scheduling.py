@@ -275,7 +275,7 @@ def test_rows_that_are_not_those_that_were_hashed_are_no_result(
     tmp_path: Path, rows: list[dict[str, Any]]
 ) -> None:
     result = engine(tmp_path, Job(lambda out: leave(out, rows)))
-    with pytest.raises(Untrusted, match="not those it hashed"):
+    with pytest.raises(Untrusted, match="the rows of Spark: expected hash"):
         result.run(a_descriptor(), RESULT_ID, a_checkpoint())
     assert list((tmp_path / "rows").iterdir()) == []
 

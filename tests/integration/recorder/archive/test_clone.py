@@ -56,7 +56,7 @@ def test_a_clone_follows_and_a_second_one_writes_nothing(
     assert clone(store, other, recorded.hub_id, progress=archive_carry.quiet).new_objects == 0
     behind = open_store(FileSettings(tmp_path / "behind"))
     archive_carry.push(data, behind)
-    with pytest.raises(OldCopy, match="a state of this hub that this one does not know"):
+    with pytest.raises(OldCopy, match="a state of this hub that the source store lacks"):
         clone(behind, other, recorded.hub_id, progress=archive_carry.quiet)
 
 

@@ -104,5 +104,5 @@ def test_a_directory_that_is_not_empty_is_left_alone(
         archive_carry.restore(store, tmp_path / "to")
     assert [path.name for path in (tmp_path / "to").iterdir()] == ["mine"]
     (tmp_path / "other.restoring").mkdir()
-    with pytest.raises(Exception, match="another restore runs, or was cut off"):
+    with pytest.raises(Exception, match="another restore is running, or was interrupted"):
         archive_carry.restore(store, tmp_path / "other")

@@ -36,7 +36,7 @@ LINE = {"event_type": "order.placed", "subject_id": "u", "origin": "o", "payload
         pytest.param({"payload": {"a": 1 << 64}}, "64 bits", id="large number"),
         pytest.param(
             {"event_type": "log.line", "payload": "x" * 4_094},
-            r"has 4097 bytes; its stream takes 4096 \(max_payload_bytes\)",
+            r"expected at most 4096 bytes \(max_payload_bytes\), got 4097",
             id="oversized",
         ),
     ],
@@ -169,7 +169,7 @@ def lines(*documents: Any) -> io.BytesIO:
     [
         pytest.param(b"{", "not JSON", id="not JSON"),
         pytest.param(b"\xff", "not JSON", id="not UTF-8"),
-        pytest.param([1], "a JSON object is due, not a list", id="a list"),
+        pytest.param([1], "expected a JSON object, got list", id="a list"),
         pytest.param(LINE | {"more": 1}, "unknown key 'more'", id="unknown key"),
         pytest.param({"event_type": "order.placed"}, "'subject_id' is missing", id="missing"),
         pytest.param(LINE | {"origin": 7}, "'origin' = 7", id="no text"),
@@ -196,7 +196,7 @@ def test_lines_are_kept_though_the_hub_does_not_answer(offline: Emitter) -> None
     with pytest.raises(Unreachable) as raised:
         emit_lines(offline, lines_of(lines(*[LINE] * 1_500)), LineForm())
     assert offline.pending() == 1_500
-    assert raised.value.__notes__ == ["1500 events were kept; 1500 wait in the outbox"]
+    assert raised.value.__notes__ == ["1500 events were stored; 1500 wait in the outbox"]
 
 
 def test_a_full_outbox_names_the_first_line_that_is_not_kept(
@@ -212,7 +212,7 @@ def test_a_full_outbox_names_the_first_line_that_is_not_kept(
     monkeypatch.setattr(offline, "store", full)
     with pytest.raises(VeenError, match="full") as raised:
         emit_lines(offline, lines_of(lines(*[LINE] * 1_500)), LineForm())
-    assert raised.value.__notes__ == ["nothing from line 1025 on is kept"]
+    assert raised.value.__notes__ == ["nothing from line 1025 on is stored"]
 
 
 def test_goes_on_at_a_line(world: Any, open_emitter: Callable[..., Emitter]) -> None:

@@ -25,9 +25,9 @@ def streams() -> RecorderStreamMap:
 @pytest.mark.parametrize(
     ("old", "new", "last_seq", "detail"),
     [
-        ("app/x", ["record/app/orders"], 1, "no stream that can be renamed"),
-        (CHANGES, ["record/app/orders"], 1, "no stream that can be renamed"),
-        ("record/old", ["record/nowhere"], 1, "'record/nowhere' is no configured stream"),
+        ("app/x", ["record/app/orders"], 1, "expected a stream of record"),
+        (CHANGES, ["record/app/orders"], 1, "expected a stream of record"),
+        ("record/old", ["record/nowhere"], 1, "'record/nowhere': expected a configured stream"),
         ("record/infrastructure/logs", ["record/app/orders"], 1, "is still configured"),
         ("record/app/orders", ["record/app/orders"], 1, "to itself"),
         ("record/old", ["record/app/orders"], -1, "last_seq = -1"),

@@ -209,7 +209,7 @@ def test_lines_are_kept_while_the_hub_does_not_answer(veen: Veen, tmp_path: Path
     alone = ("--config", tmp_path / "recorder.toml")
     result = veen("emit", "--file", "-", *alone, stdin=lines({"payload": 1}, {"payload": 2}))
     assert result.code == NETWORK
-    assert "2 events were kept; 2 wait in the outbox" in result.detail
+    assert "2 events were stored; 2 wait in the outbox" in result.detail
     assert events_in(tmp_path / "producer" / "outbox.sqlite") == 2
 
 

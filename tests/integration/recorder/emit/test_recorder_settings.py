@@ -54,7 +54,7 @@ def tables(**changes: Any) -> dict[str, Any]:
         ),
         pytest.param(
             tables(streams=[{"name": "record/a", "event_types": []}]),
-            "event_types = ..: a stream holds",
+            "event_types = ..: expected at least one",
             id="no types",
         ),
         pytest.param(

@@ -66,7 +66,7 @@ def test_a_directory_with_other_keys_is_refused_on_an_executor(
     other = fold_world.Reader.new(tmp_path / "other")
     job = archived.job("ledger", NAME, block=4)
     at = site(FileSettings(archived.folder), other.root)
-    with pytest.raises(Untrusted, match="other keys on this host"):
+    with pytest.raises(Untrusted, match="the keys on this host differ"):
         make_at(at, job, reader.open().scope(), Node(4, 0, 0))
 
 

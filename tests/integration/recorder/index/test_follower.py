@@ -215,7 +215,7 @@ def test_a_stream_with_epochs_is_refused_at_the_start(
     text = (hub.data.parent / "hub.toml").read_text()
     (hub.data.parent / "hub.toml").write_text(text + "epoch_sec = 86400\n")
     hub.start()
-    detail = f"the hub keeps {index_recorded.EMPTY} with epoch_sec = 86400"
+    detail = f"stream {index_recorded.EMPTY}: expected epoch_sec = 0 and pad_block = 0, got 86400"
     with (
         index_recorded.following(open_client(hub.url, "reader"), home) as follower,
         pytest.raises(StrangeProfile, match=detail),

@@ -190,7 +190,7 @@ def test_parquet_refuses_a_missing_or_foreign_part(world: Any, small_parts: None
     (folder / "part-00000004.parquet").unlink()
     (folder / "part-00000005.parquet").unlink()
     (folder / "part-00000009.parquet").unlink()
-    with pytest.raises(Malformed, match="ends at item"):
+    with pytest.raises(Malformed, match="items up to here"):
         world.job(expected).to_parts(folder, resume=True)
 
 

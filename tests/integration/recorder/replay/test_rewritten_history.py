@@ -153,7 +153,7 @@ def test_a_wrong_proof_names_the_first_place_that_is_not_proven(
     for k in PLACES:
         replay_notary.rebuilt(world.hub, STREAM, change(msgs, k, a_twin(world, msgs[k])))
         said = refusal(world, quick_path / f"{k}", by_place(STREAM, None, None))
-        assert f"{STREAM}, stream_seq {k + 1}: not what the checkpoint" in said
+        assert f"{STREAM}, stream_seq {k + 1}: does not match the checkpoint" in said
 
 
 def refusal(world: Any, folder: Path, requested: Any) -> str:

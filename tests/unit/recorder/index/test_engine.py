@@ -52,7 +52,7 @@ def test_refuses_where_no_index_was_built(world: Any, tmp_path: Path) -> None:
 
 def test_refuses_a_checkpoint_it_has_not_learnt(world: Any) -> None:
     another = world.make_checkpoint(world.checkpoint.created_at + 9)
-    with pytest.raises(NotReached, match="has not learnt"):
+    with pytest.raises(NotReached, match="has not reached this checkpoint"):
         answer(world.index.home, a_descriptor(a_query()), another, world.hub, ENOUGH)
 
 

@@ -171,7 +171,7 @@ def test_a_writer_refuses_another_root_a_gap_and_a_time_that_goes_back(
         for wrong, detail in (
             (pairs[1:3], "2 follows 0"),
             ([index_logs.receipted(pairs[0], mmr_root=bytes(32))], "another root"),
-            ([pairs[0], index_logs.receipted(pairs[1], hub_ts=1)], "went back"),
+            ([pairs[0], index_logs.receipted(pairs[1], hub_ts=1)], "expected hub_ts"),
         ):
             with pytest.raises(Untrusted, match=detail):
                 writer.append(row, wrong, index_logs.read(wrong))

@@ -110,7 +110,10 @@ def test_h01_invented_rows_without_evidence_are_the_services_word_at_best(
     assert "rows may be missing" in verdict.completeness
     recorded = check(honest, trust_of(log))
     assert recorded.outcome is ClaimOutcome.UNPROVEN
-    assert recorded.reason == "rows_witnessed: evidence none: the rows are the service's word"
+    assert (
+        recorded.reason
+        == "rows_witnessed: evidence mode none: the rows are only claimed by the service"
+    )
     assert "whether it left out a matching row" in recorded.completeness
 
 
@@ -205,7 +208,7 @@ def test_h01_that_nothing_matched_is_not_proven(log: Any, a_descriptor: Callable
     )
     verdict = check(made, trust_of(log))
     assert (made.digest.row_count, verdict.outcome) == (0, ClaimOutcome.UNPROVEN)
-    assert "that no event matched is the service's word" in verdict.reason
+    assert "that no event matched is only claimed by the service" in verdict.reason
 
 
 def test_h01_that_an_empty_stream_has_no_rows_is_proven(

@@ -85,7 +85,7 @@ def test_refuses_entries_out_of_order(
 ) -> None:
     entries = entries_of(history)
     entries[3], entries[4] = entries[4], entries[3]
-    with pytest.raises(Malformed, match="too late in the order"):
+    with pytest.raises(Malformed, match="out of the order"):
         run(a_descriptor(), entries, LOG_ROOT)
 
 
@@ -93,7 +93,7 @@ def test_refuses_an_entry_twice(
     history: list[Any], entries_of: Any, a_descriptor: Callable[..., Any]
 ) -> None:
     entries = entries_of(history)
-    with pytest.raises(Malformed, match="too late in the order"):
+    with pytest.raises(Malformed, match="out of the order"):
         run(a_descriptor(), [entries[0], *entries], LOG_ROOT)
 
 
