@@ -306,7 +306,7 @@ def prove(
     Every imported event is read and verified again. J3 and 4.3, that no bridge identity writes in
     Z1, need the settings of both zones' hubs and bridges, with the public cards of their
     identities, and the directories of both hubs, whose control logs tell who was ever let write;
-    without them they are untold, which counts as not proven.
+    without them they are not covered, which counts as not proven.
 
     Example: veen bridge prove --online z1.toml --online-hub hub1.toml --offline-hub hub2.toml
     """
@@ -330,7 +330,7 @@ def prove(
 
 def _directions(settings: BridgeSettings, zones: ZonesOptions) -> tuple[BridgeClaim, BridgeClaim]:
     if zones.online is None or zones.online_hub is None or zones.offline_hub is None:
-        return _unreported("give --online, --online-hub and --offline-hub")
+        return _not_covered("give --online, --online-hub and --offline-hub")
     there = load(zones.online)
     if there.zone is not BridgeZone.ONLINE:
         raise Refused(f"{zones.online}: expected the settings of an online zone")
@@ -340,16 +340,16 @@ def _directions(settings: BridgeSettings, zones: ZonesOptions) -> tuple[BridgeCl
     ]
     absent = [str(log) for log in logs if not log.is_dir()]
     if absent:
-        return _unreported(f"{absent[0]} is not there; give --online-data and --offline-data")
+        return _not_covered(f"{absent[0]} is not there; give --online-data and --offline-data")
     online = _actors(there, zones.online_hub, logs[0])
     offline = _actors(settings, zones.offline_hub, logs[1])
     return prove_directions(online, offline), prove_read_only(online)
 
 
-def _unreported(value: str) -> tuple[BridgeClaim, BridgeClaim]:
+def _not_covered(value: str) -> tuple[BridgeClaim, BridgeClaim]:
     return (
-        BridgeClaim(name="J3", says=DIRECTIONS_SAYS, witness={}, unreported=value),
-        BridgeClaim(name=READ_ONLY_NAME, says=READ_ONLY, witness={}, unreported=value),
+        BridgeClaim(name="J3", says=DIRECTIONS_SAYS, witness={}, not_covered=value),
+        BridgeClaim(name=READ_ONLY_NAME, says=READ_ONLY, witness={}, not_covered=value),
     )
 
 

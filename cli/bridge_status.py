@@ -17,7 +17,7 @@ from bridge.connect import author_of, open_bridge_client
 from bridge.exporter.history import history
 from bridge.exporter.run import exporting
 from bridge.exporter.state import ExportState
-from bridge.exporter.status import ExporterStatus, standing
+from bridge.exporter.status import ExporterStatus, export_status
 from bridge.importer.ledger import SourceStream
 from bridge.importer.run import ImportRequest, importing
 from bridge.importer.trust_audit import Cover, Covered
@@ -107,7 +107,7 @@ def _online(settings: BridgeSettings, state: ExportState) -> ExporterStatus:
         log = read_log(reader, ONLINE_LOG, author=author_of(settings.audit))
         past = history(log, signer.public)
         checkpoint = latest_recorder_checkpoint(reader.meet(), state.last_checkpoint())
-    return standing(
+    return export_status(
         past,
         settings.streams.sources(settings.hub.hub_id),
         checkpoint,

@@ -1,9 +1,9 @@
-"""### Have the root of a checkpoint remembered outside of the hub
-After each checkpoint, and by its own cadence: what is due is published, what failed before is tried
-again. Then every anchor of the latest checkpoint is verified, offline. An anchor that is later than
-`alarm_after_min` is an alarm.
+"""### Anchor recorder checkpoints outside the hub
+Runs after each checkpoint and on its own schedule. It publishes the pending anchors, retries failed
+ones, and verifies all anchors of the latest checkpoint offline. An anchor later than
+`alarm_after_min` raises an alarm.
 
-By hand: `veen anchor publish --due`, `veen anchor list`.
+Manually: `veen anchor publish --due`, `veen anchor list`.
 """
 
 from datetime import timedelta

@@ -1,9 +1,9 @@
-"""### Bring what the hub has sealed to object storage
-After each checkpoint. The push runs beside the hub and takes no lock; a second one writes nothing,
-one that was cut off is completed by the next. Then the archive is checked to be complete and of
-this hub. Where nothing is new, or the zone has no [storage], the run is skipped.
+"""### Archive sealed chunks to object storage
+Runs after each checkpoint, while the hub is running and without its lock. The push is idempotent:
+an interrupted push is completed by the next one. Then the archive is verified to be complete and to
+belong to this hub. The run is skipped if nothing is new or the zone has no `[storage]`.
 
-By hand: `veen archive push` and `veen archive verify`.
+Manually: `veen archive push` and `veen archive verify`.
 """
 
 from airflow.sdk import Asset, dag

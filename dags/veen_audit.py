@@ -1,8 +1,8 @@
-"""### Check every byte of the archived log against what the hub signed
-Once a day, and by hand. The job runs on Spark, one task for each chunk. Its report is recorded as
-an event, once, whatever happens; a checkpoint over it is made and anchored. Faults fail the run.
+"""### Audit the archived log: every byte, signature and proof
+Runs once a day and on demand, as a Spark job with one task for each chunk. Its report is recorded
+as an event exactly once; a checkpoint that covers it is created and anchored. Faults fail the run.
 
-By hand: `veen audit log --engine spark`.
+Manually: `veen audit log --engine spark`.
 """
 
 from airflow.sdk import Param, dag
@@ -14,7 +14,7 @@ from veen_airflow.zone import dag_defaults, zone
 
 ZONE = zone()
 FAULTS = "An audit has found faults"
-HASHES = "Leave out the two signatures of each entry; quicker, and proves less"
+HASHES = "Skip the two signatures of each entry: faster, but proves less"
 PARAMS = {"hashes_only": Param(False, type="boolean", description=HASHES)}
 
 

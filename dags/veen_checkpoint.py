@@ -1,9 +1,9 @@
-"""### Have the hub sign how far every stream goes
-Every few minutes, and after so many events. Each checkpoint is verified: the hub signed it, it
-follows the one before, and the log still begins with it. Where no stream has moved there is
-nothing to sign, and the run is skipped.
+"""### Create a recorder checkpoint
+Runs on a schedule in minutes, and after a number of events. Each checkpoint is verified: its
+signature, its order after the one before, and the consistency of the log with it. The run is
+skipped if no stream has new events.
 
-By hand: `veen recorder checkpoint create` and `veen recorder checkpoint verify`.
+Manually: `veen recorder checkpoint create` and `veen recorder checkpoint verify`.
 """
 
 from datetime import timedelta

@@ -1,10 +1,10 @@
-"""### Carry what is new to the medium
-By its schedule, and by hand with ranges or with the gap file of the other zone. An export goes up
-to the last checkpoint; each carrier is read back, signed, and entered in the audit log of this
-zone. Then all carriers on the medium are checked. What was cut off is finished by the next run,
-byte for byte. One export runs at a time, which the command itself sees to.
+"""### Export new events to the medium
+Runs on its schedule, and on demand with ranges or with the gap file of the other zone. An export
+ends at the last checkpoint; each carrier is read back, signed, and recorded in the audit log of
+this zone. Then all carriers on the medium are verified. An interrupted export is finished by the
+next run, byte for byte. The command itself allows one export at a time.
 
-By hand: `veen bridge export`.
+Manually: `veen bridge export`.
 """
 
 from airflow.sdk import Param, dag
@@ -18,11 +18,11 @@ NOTHING_TO_DO = 6
 TEXT = ["string", "null"]
 RANGE = {"type": "string", "pattern": r"^.+=[0-9]+\.\.[0-9]+$"}
 PARAMS = {
-    "medium": Param(str(ZONE.dags.medium), type="string", description="Where it is mounted"),
-    "medium_id": Param(None, type=TEXT, description="What is written on it, as USB-17"),
+    "medium": Param(str(ZONE.dags.medium), type="string", description="Mount point of the medium"),
+    "medium_id": Param(None, type=TEXT, description="Label of the medium, such as USB-17"),
     "ranges": Param([], type="array", items=RANGE, description="Export again: stream=FROM..TO"),
-    "gap_file": Param(None, type=TEXT, description="Export again what this file names"),
-    "heartbeat": Param(False, type="boolean", description="Only tell how far everything is"),
+    "gap_file": Param(None, type=TEXT, description="Export the gaps in this file again"),
+    "heartbeat": Param(False, type="boolean", description="Export only the checkpoint, no events"),
 }
 
 

@@ -1,9 +1,9 @@
-"""### Fold the archived streams, and state what they came to
-After each push. The table of events is written by a Spark job, and only where the zone's file asks
-for plaintext at rest; otherwise that step says that it is skipped. Then each stream is folded into
-a state, a snapshot states its hash, and the snapshot is verified from the log.
+"""### Fold the archived streams and create snapshots
+Runs after each push. A Spark job writes the table of events, only if `plaintext_at_rest` is set in
+`[dags.fold]`; otherwise that task is skipped. Then each stream is folded into a state, a snapshot
+attests its hash, and the snapshot is verified from the log.
 
-By hand: `veen snapshot create` and `veen snapshot verify`.
+Manually: `veen snapshot create` and `veen snapshot verify`.
 """
 
 from airflow.sdk import Asset, dag

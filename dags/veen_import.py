@@ -1,9 +1,9 @@
-"""### Let in what came with a medium
-When a carrier appears on the medium or in the inbox, and by hand. As many people as
-`[dags.approval]` asks for decide, beside signatures that `[[bridge.approvals]]` asks for; there is
-no default and no timeout. Only bundles that were shown, and approved by Airflow's record, go in.
+"""### Import carriers from the medium, after approval
+Runs when a carrier appears on the medium or in the inbox, and on demand. `[dags.approval]` sets how
+many people must approve, in addition to the signatures of `[[bridge.approvals]]`; there is no
+default answer and no timeout. Only bundles that were shown and approved in Airflow are imported.
 
-By hand: `veen bridge verify`, `veen bridge import --only`, `veen bridge receipt`.
+Manually: `veen bridge verify`, `veen bridge import --only`, `veen bridge receipt`.
 """
 
 from airflow.sdk import Asset, AssetWatcher, Param, chain, dag
@@ -18,7 +18,7 @@ ZONE = zone()
 CAME = AssetWatcher(name="veen_medium", trigger=MediumTrigger(str(ZONE.file)))
 # One object for both of its places: the last one that Airflow sees decides who watches it.
 CARRIER = Asset(MEDIUM, watchers=[CAME])
-WHERE = "Where the medium is mounted; the inbox is always looked at"
+WHERE = "Mount point of the medium; the inbox is always searched"
 PARAMS = {"medium": Param(str(ZONE.dags.medium), type="string", description=WHERE)}
 REFUSED, PARTIAL, ENDS = "A carrier is refused", "An import does not end", (0, 6, 7, 8, 9, 12)
 

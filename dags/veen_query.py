@@ -1,10 +1,10 @@
-"""### Answer one query that is too large for the index
-Started by the query service, whose run_id is the result_id; asking twice starts one run. The
-archive is brought up to the checkpoint of the query, then the job reads, verifies and hashes on
+"""### Run a query on Spark that is too large for the index
+Started by the query service with the result_id as run_id, so a repeated request starts one run. The
+archive is pushed up to the checkpoint of the query, then the job reads, verifies and hashes on
 Spark. The service waits for this run, hashes the rows again and records the digest. If the run
-fails, the query is FAILED for whoever asked.
+fails, the query is FAILED.
 
-By hand: `veen query submit`.
+Manually: `veen query submit`.
 """
 
 from airflow.sdk import Param, dag

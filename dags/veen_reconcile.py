@@ -1,11 +1,10 @@
-"""### Tell of every exported event whether it is here
-After each import, and once a day. The report is written with a picture and, where something is
-missing, with a gap file to be carried back. Gaps, and what must never be, such as two histories,
-are alarms: the report is kept, and the run fails. Small histories are reconciled here; with
-`reconcile_on = "spark"` the facts are collected here and reconciled by a Spark job, which gives the
-same report.
+"""### Reconcile exported with imported events
+Runs after each import and once a day. The report is written with a picture and, if events are
+missing, with a gap file to carry back. Gaps and violations, such as an equivocation, raise an
+alarm: the report is stored, and the run fails. Small histories are reconciled by the command; with
+`reconcile_on = "spark"` a Spark job reconciles the collected facts and gives the same report.
 
-By hand: `veen bridge reconcile`.
+Manually: `veen bridge reconcile`.
 """
 
 from airflow.sdk import Asset, AssetOrTimeSchedule, CronTriggerTimetable, dag

@@ -1,10 +1,10 @@
-"""### Let go what the policy lets go, and prove that nothing else is gone
-Once a week. Where no chunk is due, nothing is stopped. Otherwise the archive is brought up to date,
-the hub is stopped, the chunks are pruned, every byte that is left is verified, and the hub is
-started again, whatever happened in between; producers keep their events meanwhile. Then the hub
-proves that its log still continues the last checkpoint.
+"""### Prune chunks by the retention policy, and prove that nothing else is gone
+Runs once a week. If the policy releases no chunk, the hub is not stopped. Otherwise the archive is
+pushed, the hub is stopped, the chunks are pruned, every remaining byte is verified, and the hub is
+started again in any case; producers store their events meanwhile. Then a consistency proof shows
+that the log still extends the last checkpoint.
 
-By hand: `veen hub retention`, with the commands of the runbook around it.
+Manually: `veen hub retention`, with the commands of the runbook around it.
 """
 
 from airflow.sdk import dag

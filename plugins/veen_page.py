@@ -167,7 +167,7 @@ def all_quarantined(request: Request, user: GetUserDep, before: Place_ = None) -
         raise HTTPException(404, "this zone has imported nothing yet")
     result = quarantine(import_dir, before)
     made = runs_of(place, result, may_see(user))
-    return _shown("veen_page_quarantine.html", request, zone=place.zone, found=result, made=made)
+    return _shown("veen_page_quarantine.html", request, zone=place.zone, carriers=result, made=made)
 
 
 @app.get("/run/{dag_id}/{run_id:path}")
@@ -178,7 +178,7 @@ def run(
     place, ended = opened(os.environ), ended_ms(session, dag_id, run_id)
     seen = may_see(user)(dag_id)
     result = of_run(place.folder, dag_id, run_id, ended) if seen else OfRun()
-    asked = {"dag_id": dag_id, "run_id": run_id, "found": result}
+    asked = {"dag_id": dag_id, "run_id": run_id, "artefacts": result}
     return _shown("veen_page_run.html", request, zone=place.zone, **asked)
 
 
@@ -193,7 +193,7 @@ def listed(request: Request, user: GetUserDep, kind: str, before: Place_ = None)
         )
     result = page(place.folder, kind, PAGE, may_see(user), before)
     first = alarms(place.folder, may_see(user)) if kind == "alarm" and before is None else None
-    asked = {"found": result, "before": before, "first": first}
+    asked = {"artefacts": result, "before": before, "first": first}
     return _shown("veen_page_list.html", request, zone=place.zone, **asked)
 
 
@@ -204,7 +204,7 @@ def artefact(request: Request, user: GetUserDep, kind: str, name: str) -> HTMLRe
         "veen_page_artefact.html",
         request,
         zone=place.zone,
-        one=result,
+        artefact=result,
         where=where(place.folder, result),
         has_file=file_of(place.folder, result) is not None,
         has_picture=picture_of(place.folder, result) is not None,

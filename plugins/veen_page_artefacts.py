@@ -17,7 +17,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 from veen_page_services import reading
 
-from zone.artefacts import FOLDER, KINDS, Artefact, decode, newest, standing
+from zone.artefacts import FOLDER, KINDS, Artefact, decode, newest, unresolved_alarms
 
 PAGE: Final = 25
 SHORT: Final = 6
@@ -80,7 +80,7 @@ def seen_by_id(
 def alarms(folder: Path, may_read: MayRead) -> ArtefactPage:
     """Unresolved alarms, newest first; ``next_before`` is set if there are more."""
     with reading("the list of alarms"):
-        result = standing(folder, PAGE + 1)
+        result = unresolved_alarms(folder, PAGE + 1)
     shown = result[:PAGE]
     rows = tuple(item for item in shown if may_read(item.dag_id))
     return ArtefactPage("alarm", rows, shown[-1].name if len(result) > PAGE else None)

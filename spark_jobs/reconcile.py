@@ -30,7 +30,7 @@ from bridge.reconcile.reconcile import (
     StreamKey,
     assemble,
     distilled,
-    newest_standings,
+    newest_states,
     settled_to,
     stream_facts,
 )
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 OK, NOT_WHOLE, REFUSED = 0, 3, 4
 _MALFORMED: Final = f"{Malformed.__module__}.{Malformed.__name__}: "
-_SMALL: Final = frozenset({"repeat", "fork", "route", "stranger"})
+_SMALL: Final = frozenset({"repeat", "fork", "route", "foreign"})
 
 
 def reconcile_on(
@@ -81,7 +81,7 @@ def reconcile_on(
 def _small_facts(facts: RDD[tuple[str, Any]], of_checkpoints: ReconcileFacts) -> ReconcileFacts:
     """The facts that a report contains unchanged; few, or the report would be as large."""
     kinds: dict[str, list[Any]] = {name: [] for name in (*_SMALL, "export", "import")}
-    kinds |= {name: [] for name in ("standing", "entry")}
+    kinds |= {name: [] for name in ("bundle", "entry")}
     kinds["source"] = list(of_checkpoints.sources)
     kinds["target"] = [of_checkpoints.target] if of_checkpoints.target else []
     for kind, item in facts.filter(lambda item: item[0] in _SMALL).collect():
@@ -105,13 +105,13 @@ def _forks(
 
 def _newest(facts: RDD[tuple[str, Any]]) -> RDD[Any]:
     """The newest fact on each bundle, placed by its export if necessary."""
-    bundle_facts = facts.filter(lambda item: item[0] in ("standing", "export"))
-    return bundle_facts.map(lambda item: (item[1].bundle_id, item[1])).groupByKey().map(_newest_of)
+    by_bundle = facts.filter(lambda item: item[0] in ("bundle", "export"))
+    return by_bundle.map(lambda item: (item[1].bundle_id, item[1])).groupByKey().map(_newest_of)
 
 
 def _newest_of(bundle: tuple[bytes, Iterable[BundleFact | Export]]) -> Any:
     facts = list(bundle[1])
-    return newest_standings(
+    return newest_states(
         [fact for fact in facts if isinstance(fact, BundleFact)],
         [fact for fact in facts if isinstance(fact, Export)],
     )
@@ -120,8 +120,8 @@ def _newest_of(bundle: tuple[bytes, Iterable[BundleFact | Export]]) -> Any:
 def _streams(
     facts: RDD[tuple[str, Any]], newest: RDD[Any], small: ReconcileFacts, forks: Sequence[ForkFact]
 ) -> list[StreamReport]:
-    standings = newest.flatMap(lambda item: [("standing", fact) for fact in item.standings])
-    stream_facts_ = facts.filter(lambda item: item[0] in ("run", "export")).union(standings)
+    bundle_facts = newest.flatMap(lambda item: [("bundle", fact) for fact in item.bundle_facts])
+    stream_facts_ = facts.filter(lambda item: item[0] in ("run", "export")).union(bundle_facts)
     sources, routes = small.sources, list(small.routes)
     keyed = stream_facts_.map(lambda item: ((item[1].hub_id, item[1].stream), item))
     reports: list[StreamReport] = (
@@ -141,13 +141,13 @@ def _stream(
     routes: Sequence[Any],
     sources: tuple[CheckpointFact, ...],
 ) -> StreamReport:
-    kinds: dict[str, list[Any]] = {"run": [], "export": [], "standing": []}
+    kinds: dict[str, list[Any]] = {"run": [], "export": [], "bundle": []}
     for kind, item in facts:
         kinds[kind].append(item)
     of_key = ReconcileFacts(routes=[route for route in routes if route[:2] == key], sources=sources)
     mine = [fork for fork in forks if fork[:2] == key]
     runs = join_runs(kinds["run"])
-    (of_stream,) = stream_facts(kinds["export"], runs, kinds["standing"], mine, of_key)
+    (of_stream,) = stream_facts(kinds["export"], runs, kinds["bundle"], mine, of_key)
     return reconcile_stream(of_stream)
 
 
@@ -171,7 +171,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--passphrase-file", type=Path, metavar="FILE", help="its own; else $VEEN_PASSPHRASE"
     )
-    parser.add_argument("--svg", type=Path, metavar="FILE", help="a lane for each stream")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="picture, a row for each stream")
     parser.add_argument("--gaps", type=Path, metavar="DIR", help="gap-<hub>.json for the exporter")
     parser.add_argument("--partitions", type=int, default=8, metavar="N")
     args = parser.parse_args(argv)

@@ -3,7 +3,7 @@
     spark-submit spark_jobs/verify_snapshot.py --store s3://bucket/prefix --hub-id HEX
         --stream NAME --snapshot FILE --client DIR --out FILE
 
-Ends with 0 when the snapshot holds, with 3 when it does not, with 4 when that cannot be told.
+Exits with 0 if the snapshot is verified, with 3 if it is wrong, with 4 if that is unknown.
 """
 
 from __future__ import annotations

@@ -30,7 +30,9 @@ _BEGUN: Final = ("signed", "pushed")
 """Initial states; an artefact in a later state does not return to them."""
 OVER: Final = "over"
 """The state of an alarm that is resolved."""
-_STANDING: Final = "standing"
+_UNRESOLVED: Final = "unresolved"
+_EARLIER_MARKS: Final = "standing"
+"""The directory of marks of an earlier version; renamed by the next write."""
 
 
 class BadArtefact(VeenError):
@@ -108,21 +110,21 @@ def write(zone_folder: Path, artefact: Artefact) -> Path:
     with filelock.locked(folder / ".lock"):
         known = _known(folder, artefact.id)
         stored = artefact if known is None else decode(known).merged_with(artefact)
+        _migrate_marks(folder)
         if stored.kind == "alarm" and stored.state != OVER:
             _mark(folder, stored)
         target, data = folder / f"{stored.name}.json", _encode(stored)
         if known is None or target.read_bytes() != data:
             durable.write(target, data)
         if stored.kind == "alarm" and stored.state == OVER:
-            (folder / _STANDING / stored.name).unlink(missing_ok=True)
+            (folder / _UNRESOLVED / stored.name).unlink(missing_ok=True)
     return target
 
 
-def standing(zone_folder: Path, limit: int) -> tuple[Artefact, ...]:
+def unresolved_alarms(zone_folder: Path, limit: int) -> tuple[Artefact, ...]:
     """The newest unresolved alarms; resolved alarms are not read."""
     folder = zone_folder / FOLDER / "alarm"
-    marks = folder / _STANDING
-    names = os.listdir(marks) if marks.is_dir() else []  # noqa: PTH208 - names alone
+    names = {*_marks(folder / _UNRESOLVED), *_marks(folder / _EARLIER_MARKS)}
     files = [folder / f"{name}.json" for name in heapq.nlargest(limit, names)]
     # A mark is written before its alarm and removed after it: a write may be interrupted between.
     alarms = [decode(file) for file in files if file.exists()]
@@ -183,9 +185,19 @@ def _known(folder: Path, artefact_id: str) -> Path | None:
 
 
 def _mark(folder: Path, alarm: Artefact) -> None:
-    durable.make_directory(folder / _STANDING)
-    (folder / _STANDING / alarm.name).touch(mode=durable.FILE_MODE)
-    durable.sync_directory(folder / _STANDING)
+    durable.make_directory(folder / _UNRESOLVED)
+    (folder / _UNRESOLVED / alarm.name).touch(mode=durable.FILE_MODE)
+    durable.sync_directory(folder / _UNRESOLVED)
+
+
+def _marks(folder: Path) -> list[str]:
+    return os.listdir(folder) if folder.is_dir() else []  # noqa: PTH208 - names alone
+
+
+def _migrate_marks(folder: Path) -> None:
+    if (folder / _EARLIER_MARKS).is_dir() and not (folder / _UNRESOLVED).exists():
+        (folder / _EARLIER_MARKS).rename(folder / _UNRESOLVED)
+        durable.sync_directory(folder)
 
 
 def _names(folder: Path) -> Iterator[str]:

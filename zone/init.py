@@ -93,7 +93,7 @@ def text(draft: ZoneDraft) -> str:
 
 
 def _top(draft: ZoneDraft) -> Iterator[str]:
-    yield "# The one file of this zone. docs/veen.example.toml tells of every key."
+    yield "# The settings of this zone. docs/veen.example.toml describes every key."
     yield from _pairs({"zone": draft.name, "hub_id": draft.hub_id.hex()})
 
 

@@ -212,8 +212,7 @@ def _read_back(source: Path, directory: Directory, count: ProgressCounter, name:
     if digest != expected:
         at = _first_difference(source, directory, name)
         raise BadMedium(
-            f"{target} does not read back as it was written, from byte {at} on; "
-            "use another medium",
+            f"{target} does not read back as it was written, from byte {at} on; use another medium",
             at,
         )
 

@@ -280,6 +280,6 @@ def _bundle(bundle: VerifiedBundle) -> Iterator[str]:
     yield f"joins        {bundle.continuity.value}"
     yield f"root         {bundle.root.hex()} at {bundle.header.export_seq_to}"
     yield (
-        f"metadata     {bundle.with_metadata} told, "
+        f"metadata     {bundle.with_metadata} disclosed, "
         f"{bundle.unopened} of them not checked against the body"
     )

@@ -15,7 +15,7 @@ _EXPORT = "veen bridge export --medium DIR"
 
 
 @dataclass(frozen=True, slots=True)
-class StreamStand:
+class ExportedStream:
     """The last exported event of a stream, and the last that the latest checkpoint covers."""
 
     stream: str
@@ -27,7 +27,7 @@ class StreamStand:
 class ExporterStatus:
     """``pending`` audit entries wait on disk; ``left`` is what a failed run left behind."""
 
-    streams: tuple[StreamStand, ...]
+    streams: tuple[ExportedStream, ...]
     checkpoint: RecorderCheckpoint | None
     carried: int
     unfinished: CarrierLedgerEntry | None
@@ -40,14 +40,14 @@ class ExporterStatus:
         if self.pending:
             return f"{self.pending} audit entries wait for the hub; once it answers: {_EXPORT}"
         if self.is_behind():
-            return "the hub ends before what was exported: it was put back; compare its archive"
+            return "the hub ends before the export, so it was set back; compare it with its archive"
         if self.unfinished is not None:
-            return f"carrier {self.unfinished.n} was begun and not finished; next: {_EXPORT}"
+            return f"carrier {self.unfinished.n} is unfinished; next: {_EXPORT}"
         if self.checkpoint is None:
             return "the hub has no checkpoint yet; next: veen recorder checkpoint create"
         if self.has_news:
-            return f"there are events to carry; next: {_EXPORT}"
-        return f"all up to the last checkpoint is carried; if a period ends: {_EXPORT} --heartbeat"
+            return f"there are events to export; next: {_EXPORT}"
+        return f"all up to the last checkpoint is exported; to prove it: {_EXPORT} --heartbeat"
 
     def is_behind(self) -> bool:
         return self.checkpoint is not None and any(
@@ -55,7 +55,7 @@ class ExporterStatus:
         )
 
 
-def standing(
+def export_status(
     past: History,
     streams: Sequence[str],
     checkpoint: RecorderCheckpoint | None,
@@ -63,22 +63,22 @@ def standing(
     pending: int,
     left: Sequence[Path],
 ) -> ExporterStatus:
-    stands = []
+    ends = []
     for name in streams:
         end = checkpoint.end(name) if checkpoint else None
-        stands.append(StreamStand(name, past.cursor(name).seq, end.last_seq if end else 0))
+        ends.append(ExportedStream(name, past.cursor(name).seq, end.last_seq if end else 0))
     return ExporterStatus(
-        streams=tuple(stands),
+        streams=tuple(ends),
         checkpoint=checkpoint,
         carried=len(past.done),
         unfinished=past.unfinished(),
         pending=pending,
         left=tuple(left),
-        has_news=any(_is_due(past, stand) for stand in stands),
+        has_news=any(_has_news(past, stream) for stream in ends),
     )
 
 
-def _is_due(past: History, stand: StreamStand) -> bool:
-    if stand.stream == ONLINE_LOG:
-        return past.has_news(stand.exported, stand.checkpointed)
-    return stand.checkpointed > stand.exported
+def _has_news(past: History, end: ExportedStream) -> bool:
+    if end.stream == ONLINE_LOG:
+        return past.has_news(end.exported, end.checkpointed)
+    return end.checkpointed > end.exported

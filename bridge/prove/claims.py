@@ -278,17 +278,17 @@ Numbers = Mapping[bytes, list[LedgerFact]]
 """The entries of each bundle in the ledgers of exporters."""
 
 
-class _Standing(Enum):
+class _TraceState(Enum):
     TRACED = "traced"
     OPEN = "open"
     """A log does not reach it yet."""
-    UNREPORTED = "untold"
+    NOT_COVERED = "not covered"
     """Nothing says how far a log must reach to include it."""
     BROKEN = "broken"
 
 
 class _Trace(NamedTuple):
-    standing: _Standing
+    state: _TraceState
     detail: str = ""
 
 
@@ -305,18 +305,18 @@ def prove_traces(evidence: ProofEvidence, entries: Iterable[LedgerFact]) -> Brid
     traces = {
         key: _trace(evidence, numbers, event) for key, event in sorted(evidence.events.items())
     }
-    traced = [key for key, trace in traces.items() if trace.standing is _Standing.TRACED]
+    traced = [key for key, trace in traces.items() if trace.state is _TraceState.TRACED]
     return BridgeClaim(
         name="K1",
         says=TRACES_SAYS,
         witness={
             "traced": len(traced),
-            "open": _named(traces, _Standing.OPEN),
-            "untold": _named(traces, _Standing.UNREPORTED),
+            "open": _named(traces, _TraceState.OPEN),
+            "not_covered": _named(traces, _TraceState.NOT_COVERED),
             "chain": chain(evidence, traced[0]) if traced else None,
         },
-        counterexample=_first(traces, _Standing.BROKEN),
-        unreported=_first(traces, _Standing.UNREPORTED),
+        counterexample=_first(traces, _TraceState.BROKEN),
+        not_covered=_first(traces, _TraceState.NOT_COVERED),
     )
 
 
@@ -347,24 +347,26 @@ def _trace(evidence: ProofEvidence, numbers: Numbers, event: ImportedEvent) -> _
     imported = evidence.imports.get(event.bundle_id)
     if imported is None:
         detail = f"no success of bundle {event.bundle_id.hex()} stands in {OFFLINE_LOG}"
-        return _Trace(_Standing.OPEN if _is_begun(evidence, event) else _Standing.BROKEN, detail)
+        return _Trace(
+            _TraceState.OPEN if _is_begun(evidence, event) else _TraceState.BROKEN, detail
+        )
     if not imported[1].from_seq <= event.key.seq <= imported[1].to_seq:
-        detail = f"{OFFLINE_LOG} {imported[0]} tells of other events"
-        return _Trace(_Standing.BROKEN, detail)
+        detail = f"{OFFLINE_LOG} {imported[0]} names other events"
+        return _Trace(_TraceState.BROKEN, detail)
     if _completed_of(evidence, event) is None:
         return _unrecorded(evidence, event)
     if _export_of(evidence, event) is None:
         return _unexported(evidence, numbers.get(event.bundle_id, []), event)
-    return _Trace(_Standing.TRACED)
+    return _Trace(_TraceState.TRACED)
 
 
 def _unexported(evidence: ProofEvidence, entries: list[LedgerFact], event: ImportedEvent) -> _Trace:
     bundle = event.bundle_id.hex()
     if not entries:
-        return _Trace(_Standing.UNREPORTED, f"no ledger of a carrier tells of bundle {bundle}")
+        return _Trace(_TraceState.NOT_COVERED, f"no ledger of a carrier names bundle {bundle}")
     detail = f"no export of bundle {bundle} stands in {ONLINE_LOG}"
     is_ahead = any(entry.n > evidence.reached.get(entry.bridge_id, 0) for entry in entries)
-    return _Trace(_Standing.OPEN if is_ahead else _Standing.BROKEN, detail)
+    return _Trace(_TraceState.OPEN if is_ahead else _TraceState.BROKEN, detail)
 
 
 def _unrecorded(evidence: ProofEvidence, event: ImportedEvent) -> _Trace:
@@ -374,15 +376,15 @@ def _unrecorded(evidence: ProofEvidence, event: ImportedEvent) -> _Trace:
     """
     bundle, (by_bundle, unread) = event.bundle_id.hex(), evidence.completed
     if unread is not None:
-        return _Trace(_Standing.UNREPORTED, unread)
+        return _Trace(_TraceState.NOT_COVERED, unread)
     if any(completed.placed is not None for completed in by_bundle.get(event.bundle_id, ())):
         places = ", ".join(str(completed.seq) for completed in by_bundle[event.bundle_id])
-        detail = f"{IMPORTS} {places} tells otherwise of bundle {bundle}"
-        return _Trace(_Standing.BROKEN, detail)
+        detail = f"{IMPORTS} {places} has another range of bundle {bundle}"
+        return _Trace(_TraceState.BROKEN, detail)
     detail = (
         f"no {COMPLETED} says where bundle {bundle} stands, in {IMPORTS}; an import records it "
     )
-    return _Trace(_Standing.UNREPORTED, f"{detail}where [import_recorder] names an identity")
+    return _Trace(_TraceState.NOT_COVERED, f"{detail}where [import_recorder] names an identity")
 
 
 def _completed_of(evidence: ProofEvidence, event: ImportedEvent) -> Completed | None:
@@ -405,16 +407,14 @@ def _export_of(evidence: ProofEvidence, event: ImportedEvent) -> int | None:
     return None
 
 
-def _first(traces: Mapping[OriginKey, _Trace], standing: _Standing) -> str | None:
-    details = (
-        f"{key}: {trace.detail}" for key, trace in traces.items() if trace.standing is standing
-    )
+def _first(traces: Mapping[OriginKey, _Trace], state: _TraceState) -> str | None:
+    details = (f"{key}: {trace.detail}" for key, trace in traces.items() if trace.state is state)
     return next(details, None)
 
 
-def _named(traces: Mapping[OriginKey, _Trace], standing: _Standing) -> dict[str, list[list[int]]]:
+def _named(traces: Mapping[OriginKey, _Trace], state: _TraceState) -> dict[str, list[list[int]]]:
     by_stream: dict[str, list[int]] = defaultdict(list)
     for key, trace in traces.items():
-        if trace.standing is standing:
+        if trace.state is state:
             by_stream[f"{key.stream} of {key.hub_id.hex()}"].append(key.seq)
     return {name: spans(seqs) for name, seqs in by_stream.items()}

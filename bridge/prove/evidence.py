@@ -28,18 +28,18 @@ from veen.hub_identity import HubIdentity
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BridgeClaim:
     """A claim and its ``witness``, what it was judged by. A claim that does not hold has a
-    counterexample; a claim that could not be judged has ``unreported``, the missing evidence.
+    counterexample; a claim that could not be judged has ``not_covered``, the missing evidence.
     """
 
     name: str
     says: str
     witness: dict[str, Any]
     counterexample: str | None = None
-    unreported: str | None = None
+    not_covered: str | None = None
 
     @property
     def holds(self) -> bool:
-        return self.counterexample is None and self.unreported is None
+        return self.counterexample is None and self.not_covered is None
 
     def document(self) -> dict[str, Any]:
         return {
@@ -47,14 +47,14 @@ class BridgeClaim:
             "says": self.says,
             "verdict": self._verdict(),
             "counterexample": self.counterexample,
-            "untold": self.unreported,
+            "not_covered": self.not_covered,
             "witness": self.witness,
         }
 
     def _verdict(self) -> str:
         if self.counterexample is not None:
-            return "broken"
-        return "untold" if self.unreported is not None else "holds"
+            return "failed"
+        return "not covered" if self.not_covered is not None else "held"
 
 
 def spans(seqs: Iterable[int]) -> list[list[int]]:

@@ -89,7 +89,7 @@ def offline_facts(log: Iterable[RecordedEntry]) -> Iterator[Fact]:
         elif isinstance(event, ImportDuplicate):
             yield Repeat(event.bundle_id, seq)
         else:
-            yield from _standing(seq, event)
+            yield from _bundle_facts(seq, event)
 
 
 def is_refused(event: AuditEvent, came: Collection[bytes]) -> bool:
@@ -99,7 +99,7 @@ def is_refused(event: AuditEvent, came: Collection[bytes]) -> bool:
     return event.code == UNMAPPED or event.bundle_id in came
 
 
-def _standing(seq: int, event: AuditEvent) -> Iterator[BundleFact]:
+def _bundle_facts(seq: int, event: AuditEvent) -> Iterator[BundleFact]:
     if isinstance(event, ImportQuarantined) and event.bundle_id is not None:
         at = _CLAIMED_AT if event.is_claimed else seq
         yield BundleFact(event.bundle_id, at, BundleState.QUARANTINED, *_known_place(event))

@@ -154,12 +154,12 @@ class ReconcileFacts:
 
     exports: Iterable[Export] = ()
     imports: Iterable[Import] = ()
-    standings: Iterable[BundleFact] = ()
+    bundle_facts: Iterable[BundleFact] = ()
     repeats: Iterable[Repeat] = ()
     entries: Iterable[LedgerFact] = ()
     forks: Iterable[ForkFact] = ()
     routes: Iterable[RouteFact] = ()
-    strangers: Iterable[ForeignFact] = ()
+    foreign: Iterable[ForeignFact] = ()
     sources: tuple[CheckpointFact, ...] = ()
     target: CheckpointFact | None = None
 
@@ -168,18 +168,21 @@ Fact = Export | Import | BundleFact | Repeat | LedgerFact | ForkFact | RouteFact
 _KINDS: Final[dict[str, Any]] = {
     "export": Export,
     "import": Import,
-    "standing": BundleFact,
+    "bundle": BundleFact,
     "repeat": Repeat,
     "entry": LedgerFact,
     "fork": ForkFact,
     "route": RouteFact,
-    "stranger": ForeignFact,
+    "foreign": ForeignFact,
 }
+_EARLIER_NAMES: Final = {"standing": "bundle", "stranger": "foreign"}
+"""Names of kinds in files of earlier versions."""
 _NAMES: Final[dict[type[Any], str]] = {kind: name for name, kind in _KINDS.items()}
 _SOURCE, _TARGET = "source", "target"
 KINDS: Final = (*_KINDS, _SOURCE, _TARGET)
 _FIELDS: Final = {name: tuple(get_type_hints(kind).values()) for name, kind in _KINDS.items()}
-_LIST_OF_KIND: Final = {kind: "entries" if kind == "entry" else f"{kind}s" for kind in _KINDS}
+_IRREGULAR: Final = {"bundle": "bundle_facts", "entry": "entries", "foreign": "foreign"}
+_LIST_OF_KIND: Final = {kind: _IRREGULAR.get(kind, f"{kind}s") for kind in _KINDS}
 """The field of ReconcileFacts that has the facts of a kind."""
 
 
@@ -267,7 +270,8 @@ def _chosen(sources: list[CheckpointFact], chosen: Collection[bytes]) -> list[Ch
 def parse(raw: str | bytes) -> tuple[str, Any]:
     """The kind of a line, and its fact."""
     try:
-        kind, *values = json.loads(raw)
+        name, *values = json.loads(raw)
+        kind = _EARLIER_NAMES.get(name, name)
         if kind in (_SOURCE, _TARGET):
             return kind, _checkpoint(values)
         hints = _FIELDS[kind]

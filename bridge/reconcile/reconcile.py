@@ -51,9 +51,9 @@ class StreamKey(NamedTuple):
 
 
 class Newest(NamedTuple):
-    """The newest standing of each bundle, and the bundles whose range is unknown."""
+    """The newest fact of each bundle, and the bundles whose range is unknown."""
 
-    standings: list[BundleFact]
+    bundle_facts: list[BundleFact]
     unplaced: tuple[bytes, ...]
 
 
@@ -68,10 +68,10 @@ def reconcile_runs(
 ) -> ReconcileReport:
     """Reconcile facts whose imports are already joined into runs, with their roots as claims."""
     exports = list(facts.exports)
-    newest = newest_standings(facts.standings, exports)
+    newest = newest_states(facts.bundle_facts, exports)
     of_sources = root_claims((), (), facts.sources)
     forks = sorted({*facts.forks, *contradictions(chain(claims, of_sources))})
-    parts = stream_facts(exports, runs, newest.standings, forks, facts)
+    parts = stream_facts(exports, runs, newest.bundle_facts, forks, facts)
     return assemble(
         facts,
         streams=[reconcile_stream(part) for part in parts],
@@ -95,7 +95,7 @@ def assemble(
         forks=tuple(sorted(forks)),
         repeats=count_repeats(facts.repeats),
         unplaced=tuple(sorted(unplaced)),
-        strangers=tuple(sorted(set(facts.strangers))),
+        foreign=tuple(sorted(set(facts.foreign))),
         sources=tuple(sorted(facts.sources)),
         target=facts.target,
     )
@@ -105,26 +105,26 @@ def settled_to(target: CheckpointFact | None) -> dict[str, int] | None:
     return None if target is None else {end.stream: end.last for end in target.ends}
 
 
-def newest_standings(standings: Iterable[BundleFact], exports: Iterable[Export]) -> Newest:
-    """The newest standing of each bundle; a success is final, whatever happened to other copies
-    later. If it does not contain the range of the bundle, another standing or export does.
+def newest_states(bundle_facts: Iterable[BundleFact], exports: Iterable[Export]) -> Newest:
+    """The newest fact of each bundle; a success is final, whatever happened to other copies
+    later. If it does not contain the range of the bundle, another fact or export does.
     """
     last: dict[bytes, BundleFact] = {}
     placed: dict[bytes, BundleFact] = {}
-    for standing in sorted(standings, key=_by_weight):
-        last[standing.bundle_id] = standing
-        if standing.first:
-            placed[standing.bundle_id] = standing
-    bare = {standing.bundle_id for standing in last.values() if not standing.first} - placed.keys()
+    for fact in sorted(bundle_facts, key=_by_weight):
+        last[fact.bundle_id] = fact
+        if fact.first:
+            placed[fact.bundle_id] = fact
+    bare = {fact.bundle_id for fact in last.values() if not fact.first} - placed.keys()
     known = {export.bundle_id: export for export in sorted(exports) if export.bundle_id in bare}
     newest, unplaced = [], []
-    for bundle_id, standing in last.items():
+    for bundle_id, fact in last.items():
         where = placed.get(bundle_id) or known.get(bundle_id)
         if where is None:
             unplaced.append(bundle_id)
             continue
         newest.append(
-            standing._replace(
+            fact._replace(
                 hub_id=where.hub_id, stream=where.stream, first=where.first, last=where.last
             )
         )
@@ -138,17 +138,17 @@ def _by_weight(fact: BundleFact) -> tuple[object, ...]:
 def stream_facts(
     exports: Iterable[Export],
     runs: Iterable[FactRun],
-    standings: Iterable[BundleFact],
+    bundle_facts: Iterable[BundleFact],
     forks: Iterable[ForkFact],
     facts: ReconcileFacts,
 ) -> list[StreamFacts]:
     """The facts of each stream that any fact except a checkpoint is about."""
     by_export = _by_stream(exports)
     by_run = _by_stream(runs)
-    by_standing = _by_stream(standings)
+    by_bundle_fact = _by_stream(bundle_facts)
     by_fork = _by_stream(forks)
     routes = {StreamKey(route.hub_id, route.stream): route for route in sorted(facts.routes)}
-    keys = {*by_export, *by_run, *by_standing, *by_fork, *routes}
+    keys = {*by_export, *by_run, *by_bundle_fact, *by_fork, *routes}
     sources = {source.hub_id: source for source in facts.sources}
     return [
         StreamFacts(
@@ -157,7 +157,7 @@ def stream_facts(
             target=target_of(routes.get(key), by_run[key]),
             runs=by_run[key],
             exports=by_export[key],
-            standings=by_standing[key],
+            bundle_facts=by_bundle_fact[key],
             forks=by_fork[key],
             source=sources.get(key.hub_id),
         )

@@ -41,7 +41,7 @@ _HEAD: Final = (
     'aria-labelledby="title desc" font-family="sans-serif" font-size="12">'
 )
 _COLOURS: Final = {
-    "untold": "#dddddd",
+    "unreported": "#dddddd",
     Class.IMPORTED.value: "#009e73",
     Class.EXCLUDED.value: "#999999",
     Class.WAITING.value: "#56b4e9",
@@ -56,7 +56,7 @@ _MOST_RANGES: Final = 8
 _MOST_BUNDLES: Final = 8
 _ADVICE: Final = {
     Class.PARTIAL: "run veen bridge import again; it goes on where it stopped",
-    Class.WAITING: "they go in by themselves once what is missing before them is there",
+    Class.WAITING: "they are imported automatically when the events before them have arrived",
     Class.QUARANTINED: "see the reason in quarantine/, then export these again",
     Class.MISSING: "carry the gap file to the exporter: veen bridge export --from-gap-file",
 }
@@ -140,7 +140,7 @@ def _painted(report: StreamReport) -> list[str]:
     """The class of each pixel of a row."""
     dots = [""] * _WIDTH
     spans = {name.value: ranges for name, ranges in report.classes.items()}
-    spans |= {"untold": report.unreported, "duplicate": report.duplicate}
+    spans |= {"unreported": report.unreported, "duplicate": report.duplicate}
     for name in _COLOURS:
         for span in spans[name]:
             first, last = _dots(span, report.horizon)
@@ -200,17 +200,17 @@ def _lines(report: ReconcileReport) -> Iterator[str]:
             f"ALARM           {printable(fork.stream)} of hub {fork.hub_id.hex()[:16]} has two "
             f"histories at {fork.seq}; keep both receipts, trust neither"
         )
-    for stranger in report.strangers[:_MOST_RANGES]:
-        expected = "entry" if stranger.target in (ONLINE_LOG, OFFLINE_LOG) else "imported event"
+    for message in report.foreign[:_MOST_RANGES]:
+        expected = "entry" if message.target in (ONLINE_LOG, OFFLINE_LOG) else "imported event"
         yield (
-            f"ALARM           {printable(stranger.target)} {stranger.seq} is no {expected}; "
+            f"ALARM           {printable(message.target)} {message.seq} is no {expected}; "
             "find out who may write there"
         )
     if report.repeats:
         times = sum(count for _, count in report.repeats)
         yield f"presented again {len(report.repeats)} bundles, {times} times; nothing was doubled"
     for bundle_id in report.unplaced:
-        yield f"refused unread  bundle {bundle_id.hex()}; nothing tells what it holds"
+        yield f"refused unread  bundle {bundle_id.hex()}; its range is unknown"
 
 
 def _stream(report: StreamReport) -> Iterator[str]:
@@ -226,7 +226,7 @@ def _stream(report: StreamReport) -> Iterator[str]:
         ("DOUBLED", report.duplicate),
         ("UNFULFILLED", report.unfulfilled),
         ("unannounced", report.unannounced),
-        ("untold", report.unreported),
+        ("unreported", report.unreported),
     ):
         if ranges:
             yield f"  {word:<13} {_ranges(ranges)}"
@@ -234,7 +234,7 @@ def _stream(report: StreamReport) -> Iterator[str]:
         by = ", ".join(bundle.described_by)
         yield (
             f"  bundle        {bundle.bundle_id.hex()} {bundle.first} to {bundle.last}: "
-            f"{bundle.state.value}, told by {by}"
+            f"{bundle.state.value}, described by {by}"
         )
     if len(report.bundles) > _MOST_BUNDLES:
         yield f"  bundle        and {len(report.bundles) - _MOST_BUNDLES} more"

@@ -118,14 +118,14 @@ class Class(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamFacts:
-    """The facts of one stream, with only the newest standing of each bundle."""
+    """The facts of one stream, with only the newest fact of each bundle."""
 
     hub_id: bytes
     stream: str
     target: str
     runs: Iterable[FactRun] = ()
     exports: Iterable[Export] = ()
-    standings: Iterable[BundleFact] = ()
+    bundle_facts: Iterable[BundleFact] = ()
     forks: Iterable[ForkFact] = ()
     source: CheckpointFact | None = None
 
@@ -198,9 +198,9 @@ _OF_STATE = {
 
 def reconcile_stream(facts: StreamFacts) -> StreamReport:
     runs, exports = list(facts.runs), list(facts.exports)
-    standings = [standing for standing in facts.standings if standing.first]
+    bundle_facts = [fact for fact in facts.bundle_facts if fact.first]
     announced = Ranges((export.first, export.last) for export in exports)
-    claims = _claims(runs, standings)
+    claims = _claims(runs, bundle_facts)
     claims[Class.MISSING] |= announced
     exported, classes = Ranges(), {}
     for class_ in Class:
@@ -208,9 +208,7 @@ def reconcile_stream(facts: StreamFacts) -> StreamReport:
         exported |= claims[class_]
     settled = classes[Class.IMPORTED] | classes[Class.EXCLUDED]
     audited = Ranges(
-        (standing.first, standing.last)
-        for standing in standings
-        if standing.state is BundleState.IMPORTED
+        (fact.first, fact.last) for fact in bundle_facts if fact.state is BundleState.IMPORTED
     )
     end = _source_end(facts)
     horizon = max(exported.end, end or 0)
@@ -231,19 +229,19 @@ def reconcile_stream(facts: StreamFacts) -> StreamReport:
         unreported=whole - exported,
         closed=closed,
         open=whole - Ranges([(1, closed.to_seq)] if closed.to_seq else ()),
-        bundles=tuple(_lost(exports, _states(runs, standings), standings, classes)),
+        bundles=tuple(_lost(exports, _states(runs, bundle_facts), bundle_facts, classes)),
     )
 
 
-def _claims(runs: Iterable[FactRun], standings: Iterable[BundleFact]) -> dict[Class, Ranges]:
+def _claims(runs: Iterable[FactRun], bundle_facts: Iterable[BundleFact]) -> dict[Class, Ranges]:
     """The events of each class before ranking, which overlap. An audited success counts as an
     export only.
     """
     spans: dict[Class, list[tuple[int, int]]] = defaultdict(list)
     for run in runs:
         spans[_OF_HELD[run.held]].append((run.first, run.last))
-    for standing in standings:
-        spans[_OF_STATE.get(standing.state, Class.MISSING)].append((standing.first, standing.last))
+    for fact in bundle_facts:
+        spans[_OF_STATE.get(fact.state, Class.MISSING)].append((fact.first, fact.last))
     return {class_: Ranges(spans[class_]) for class_ in Class}
 
 
@@ -274,25 +272,23 @@ def _no_later(settled: Iterable[FactRun], to_seq: int) -> int:
     return max((run.time_last for run in settled if run.last < to_seq), default=0)
 
 
-def _states(runs: Iterable[FactRun], standings: Iterable[BundleFact]) -> dict[bytes, Class]:
+def _states(runs: Iterable[FactRun], bundle_facts: Iterable[BundleFact]) -> dict[bytes, Class]:
     states = {run.bundle_id: Class.PARTIAL for run in runs if run.held is ImportedFact.UNSEEN}
-    states |= {
-        standing.bundle_id: _OF_STATE.get(standing.state, Class.MISSING) for standing in standings
-    }
+    states |= {fact.bundle_id: _OF_STATE.get(fact.state, Class.MISSING) for fact in bundle_facts}
     return states
 
 
 def _lost(
     exports: Iterable[Export],
     states: dict[bytes, Class],
-    standings: Iterable[BundleFact],
+    bundle_facts: Iterable[BundleFact],
     classes: dict[Class, Ranges],
 ) -> list[LostBundle]:
     sources: dict[tuple[bytes, int, int], set[str]] = defaultdict(set)
     for export in exports:
         sources[export.bundle_id, export.first, export.last].add(export.described_by)
-    for standing in standings:
-        sources[standing.bundle_id, standing.first, standing.last].add("import audit")
+    for fact in bundle_facts:
+        sources[fact.bundle_id, fact.first, fact.last].add("import audit")
     lost = []
     for (bundle_id, first, last), by in sources.items():
         state = states.get(bundle_id, Class.MISSING)
@@ -322,7 +318,7 @@ class ReconcileReport:
     forks: tuple[ForkFact, ...]
     repeats: tuple[tuple[bytes, int], ...]
     unplaced: tuple[bytes, ...]
-    strangers: tuple[ForeignFact, ...]
+    foreign: tuple[ForeignFact, ...]
     sources: tuple[CheckpointFact, ...]
     target: CheckpointFact | None
 
@@ -335,7 +331,7 @@ class ReconcileReport:
     def has_alarms(self) -> bool:
         odd = [ledger for ledger in self.ledgers if ledger.repeated or ledger.forked]
         lies = [stream for stream in self.streams if stream.unfulfilled or stream.duplicate]
-        return bool(self.forks or odd or lies or self.strangers)
+        return bool(self.forks or odd or lies or self.foreign)
 
     @property
     def is_whole(self) -> bool:
@@ -410,7 +406,7 @@ def _stream(report: StreamReport) -> dict[str, Any]:
         "duplicate": _set(report.duplicate),
         "unannounced": _set(report.unannounced),
         "unfulfilled": _set(report.unfulfilled),
-        "untold": _set(report.unreported),
+        "unreported": _set(report.unreported),
         "closed": {"to_seq": report.closed.to_seq, "before": report.closed.before},
         "open": _set(report.open),
         "bundles": [
@@ -420,7 +416,7 @@ def _stream(report: StreamReport) -> dict[str, Any]:
                 "to_seq": bundle.last,
                 "state": bundle.state.value,
                 "events": bundle.events,
-                "told_by": list(bundle.described_by),
+                "described_by": list(bundle.described_by),
             }
             for bundle in report.bundles
         ],
@@ -455,8 +451,8 @@ def _alarms(report: ReconcileReport) -> list[dict[str, Any]]:
             for n in numbers
         ]  # fmt: skip
     alarms += [
-        {"alarm": "import.stranger", "target": stranger.target, "seq": stranger.seq}
-        for stranger in report.strangers
+        {"alarm": "import.foreign", "target": message.target, "seq": message.seq}
+        for message in report.foreign
     ]
     for stream in report.streams:
         alarms += [

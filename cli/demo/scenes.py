@@ -163,8 +163,10 @@ def _prove(stage: DemoStage) -> None:
     for item in document["claims"]:
         stage.claims.judge(
             f"{item['claim']}: {item['says']}",
-            item["verdict"] == "holds",
-            detail=str(item.get("counterexample") or item.get("untold") or "no counterexample"),
+            item["verdict"] == "held",
+            detail=str(
+                item.get("counterexample") or item.get("not_covered") or "no counterexample"
+            ),
             link=str(proof),
         )
 

@@ -60,10 +60,12 @@ def store_alarm(zone: ZoneConfig, alarm: Alarm, context: Mapping[str, Any], sect
 
 def store_failure(zone: ZoneConfig, context: Mapping[str, Any], what: str) -> None:
     """Store an alarm for a task that failed for good, unless it raised an alarm itself."""
-    from zone.artefacts import standing  # noqa: PLC0415 - as in keep
+    from zone.artefacts import unresolved_alarms  # noqa: PLC0415 - as in keep
 
     task = context["ti"]
-    alarms = (alarm for alarm in standing(zone.folder, _MOST) if alarm.dag_id == task.dag_id)
+    alarms = (
+        alarm for alarm in unresolved_alarms(zone.folder, _MOST) if alarm.dag_id == task.dag_id
+    )
     runs = {
         run
         for alarm in alarms
@@ -79,11 +81,11 @@ def store_failure(zone: ZoneConfig, context: Mapping[str, Any], what: str) -> No
 
 def end_alarms(zone: ZoneConfig, context: Mapping[str, Any]) -> None:
     """Resolve the alarms of a task, which has succeeded; they keep the run that raised them."""
-    from zone.artefacts import OVER, BadArtefact, standing  # noqa: PLC0415 - as in keep
+    from zone.artefacts import OVER, BadArtefact, unresolved_alarms  # noqa: PLC0415 - as in keep
 
     task = context["ti"]
     try:
-        alarms = standing(zone.folder, _MOST)
+        alarms = unresolved_alarms(zone.folder, _MOST)
     except BadArtefact as error:
         _LOG.warning("no alarm is resolved until this is corrected: %s", error)
         return
@@ -97,7 +99,7 @@ def end_alarms(zone: ZoneConfig, context: Mapping[str, Any]) -> None:
 
 
 def _incident(zone: ZoneConfig, name: str) -> str:
-    """The id of the standing alarm; an alarm that recurs after it was resolved has a new id."""
+    """The id of the unresolved alarm; an alarm that recurs after it was resolved has a new id."""
     from zone.artefacts import OVER  # noqa: PLC0415 - as in keep
 
     number, alarm_id = 1, name

@@ -64,8 +64,8 @@ class ApprovalOperator(HITLOperator):
     def __init__(self, *, number: int, people: Sequence[str], **kwargs: Any) -> None:
         super().__init__(
             task_id=task_of(number),
-            subject=f"Let in what came to zone {zone().name}? (person {number})",
-            body="The bundles to be let in are listed when the question is asked.",
+            subject=f"Import into zone {zone().name}? (approver {number})",
+            body="The bundles to import are listed when the approval is requested.",
             options=[APPROVE, REJECT],
             assigned_users=[{"id": person, "name": person} for person in people] or None,
             # A second answer of the same person is discarded, and the question asked again.

@@ -99,7 +99,7 @@ def install_context(app: Flask, settings: RecorderSettings, waits: Waits) -> Non
             monotonic=time.monotonic,
         ),
         viewing=Viewing(results, home.rows, settings.query.max_page, index),
-        proofs=Proofs(settings, index, HubIdentityFile(home.identity_files)),
+        proofs=Proofs(settings, index, HubIdentityFile(home.hub_identity)),
         registry=registry,
         metrics=edge_metrics(registry),
         wake=wake_socket.notify,

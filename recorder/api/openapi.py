@@ -154,7 +154,7 @@ OPERATIONS: Final = (
         ((200, "Recorded"),), (*_READ, ErrorCode.RESULT_NOT_READY),
     ),
     Operation(
-        "get", "/proof/{result_id}", "The evidence package of a result: one file, checked offline",
+        "get", "/proof/{result_id}", "The proof package of a result: one file, verified offline",
         ((200, _BYTES),), _COMPLETED,
     ),
 )  # fmt: skip

@@ -24,10 +24,13 @@ from veen.objects.port import ObjectStore
 from veen.recorder_checkpoint import RecorderCheckpoint
 from veen.system import durable, filelock
 from veen.wire import cbor
+from veen.wire.objects import WireMap
+from veen.wire.schema import Version
 
 _NAME: Final = re.compile(r"([0-9]{20})-([0-9a-f]{64})")
 _SUFFIX: Final = ".cbor"
 _MINUTE: Final = 60
+_IDENTITY_VERSION_0: Final = "hub-papers.cbor"
 
 
 class RecorderCheckpointName(NamedTuple):
@@ -342,29 +345,48 @@ class HubIdentityUnknown(VeenError):
     """The runner has not connected to the hub yet."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StoredIdentity(WireMap):
+    """The content of a HubIdentityFile."""
+
+    ver: Version = 1
+    identity: bytes
+    signature: bytes
+
+
 class HubIdentityFile:
-    """The hub's identity and its signature, in one file."""
+    """The hub identity and its signature, in one file.
+
+    Version 0 is an array of the two, under another name. It is read, and replaced by the next
+    write.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._version_0 = path.with_name(_IDENTITY_VERSION_0)
         self._stored = b""
 
     def store(self, identity: HubIdentity, signature: bytes) -> None:
         """Store a verified identity; an older identity than the stored one is Untrusted."""
-        content = cbor.dump([identity.encode(), signature])
+        content = _StoredIdentity(identity=identity.encode(), signature=signature).encode()
         if content != self._stored:
-            if self._path.exists():
+            if self._path.exists() or self._version_0.exists():
                 followed_identity(self.read()[0], identity)
             durable.write(self._path, content)
+            self._version_0.unlink(missing_ok=True)
             self._stored = content
 
     def read(self) -> tuple[HubIdentity, bytes]:
         """Return the identity and the signature by its current key."""
         try:
-            raw = self._path.read_bytes()
+            if self._path.exists():
+                stored = _StoredIdentity.decode(self._path.read_bytes())
+                return HubIdentity.decode(stored.identity), stored.signature
+            identity, signature = cbor.decode(self._version_0.read_bytes())
+            return HubIdentity.decode(identity), signature
         except FileNotFoundError as error:
             raise HubIdentityUnknown(
                 "the service has not reached the hub yet; try again later"
             ) from error
-        identity, signature = cbor.decode(raw)
-        return HubIdentity.decode(identity), signature
+        except Malformed as error:
+            raise type(error)(f"{self._path}: {error}") from error

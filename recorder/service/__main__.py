@@ -128,7 +128,7 @@ def _client(settings: RecorderSettings) -> Client:
 
 
 def _books(settings: RecorderSettings, client: Client, database: Database) -> Bookkeeping:
-    identity_files = HubIdentityFile(ServiceHome(settings.query.results).identity_files)
+    identity_file = HubIdentityFile(ServiceHome(settings.query.results).hub_identity)
     emitter = Emitter(
         client,
         settings.streams,
@@ -138,7 +138,7 @@ def _books(settings: RecorderSettings, client: Client, database: Database) -> Bo
     return Bookkeeping(
         Results(database),
         Audits(database),
-        Recording(client, emitter, identity_files, f"query@{settings.zone}"),
+        Recording(client, emitter, identity_file, f"query@{settings.zone}"),
         principal_of=Principals(settings.query.principals).by_name,
         clock_ms=_clock_ms,
     )

@@ -16,8 +16,8 @@ import httpx
 from recorder.service.spark import JobFailed, SparkWork
 
 DAG: Final = "veen_query"
-PATIENCE_SEC: Final = 900.0
-"""How long Airflow may be unavailable before a query fails."""
+RETRY_LIMIT_SEC: Final = 900.0
+"""How long requests are retried while Airflow is unavailable, before a query fails."""
 
 _FIRST_POLL_SEC: Final = 0.5
 _MAX_POLL_SEC: Final = 10.0
@@ -49,8 +49,15 @@ class AirflowScheduler:
     """A DAG run for each result, with the result_id as its id, so that a second request starts no
     other."""
 
-    def __init__(self, url: str, account: AirflowAccount, sleep: Callable[[float], None]) -> None:
+    def __init__(
+        self,
+        url: str,
+        account: AirflowAccount,
+        sleep: Callable[[float], None],
+        retry_limit_sec: float = RETRY_LIMIT_SEC,
+    ) -> None:
         self._url = url.rstrip("/")
+        self._retry_limit_sec = retry_limit_sec
         self._account = account
         self._sleep = sleep
 
@@ -101,15 +108,15 @@ class AirflowScheduler:
             try:
                 return ask()
             except _Unanswered as error:
-                if waited >= PATIENCE_SEC:
+                if waited >= self._retry_limit_sec:
                     raise
-                _log.warning("%s; it is asked again in %.1f s", error, pause)
+                _log.warning("%s; retrying in %.1f s", error, pause)
             self._pause(pause, is_over)
             waited, pause = waited + pause, min(2 * pause, _MAX_POLL_SEC)
 
     def _pause(self, seconds: float, is_over: Callable[[], bool]) -> None:
         if is_over():
-            raise JobFailed("the service ended; the query is taken up when it starts")
+            raise JobFailed("the service ended; the query continues when it starts again")
         self._sleep(seconds)
 
 

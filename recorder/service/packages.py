@@ -38,18 +38,18 @@ class Proofs:
     """Builds proof packages."""
 
     def __init__(
-        self, settings: RecorderSettings, index: IndexHome, identity_files: HubIdentityFile
+        self, settings: RecorderSettings, index: IndexHome, identity_file: HubIdentityFile
     ) -> None:
         self._settings = settings
         self._index = index
-        self._identity_files = identity_files
+        self._identity_file = identity_file
 
     def package(self, query: Query, rows: RowsFile) -> bytes:
         """Build the package of a completed query; result_not_ready until its digest is indexed."""
         checkpoint = RecorderCheckpoint.decode(rows.file(CHECKPOINT_FILE))
         digest = ResultDigest.decode(query.digest or b"")
         descriptor = descriptor_of(query)
-        hub, signature = self._identity_files.read()
+        hub, signature = self._identity_file.read()
         with snapshot(self._index) as held:
             later = _later(held, checkpoint, (query.request_event, query.result_event))
             return Package(

@@ -217,10 +217,10 @@ class Recording:
     """Records events as the client, which also reads them; ``origin`` names this service."""
 
     def __init__(
-        self, client: Client, emitter: Emitter, identity_files: HubIdentityFile, origin: str
+        self, client: Client, emitter: Emitter, identity_file: HubIdentityFile, origin: str
     ) -> None:
         self._client = client
-        self._identity_files = identity_files
+        self._identity_file = identity_file
         self._emitter = emitter
         self._origin = origin
 
@@ -233,7 +233,7 @@ class Recording:
         """Raise Unreachable unless the hub answers; stores its identity for proof packages."""
         session = self._client.meet()
         status = session.api.status()
-        self._identity_files.store(
+        self._identity_file.store(
             followed_identity(session.hub, status.identity()), status.identity_sig
         )
 

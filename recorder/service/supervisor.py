@@ -72,7 +72,7 @@ class ServiceHome:
 
     @property
     def wake_socket(self) -> Path:
-        return self.run / "bell.sock"
+        return self.run / "wake.sock"
 
     @property
     def follower(self) -> Path:
@@ -80,8 +80,8 @@ class ServiceHome:
         return self.run / "index-follower.json"
 
     @property
-    def identity_files(self) -> Path:
-        return self.root / "hub-papers.cbor"
+    def hub_identity(self) -> Path:
+        return self.root / "hub-identity.cbor"
 
     @property
     def spark(self) -> Path:

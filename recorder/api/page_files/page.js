@@ -2,17 +2,17 @@
 // The token stays in this page's memory: it is neither stored nor put into an address.
 
 const PAGE = 100;
-const WHOLE = 10000;
+const HASH_PAGE = 10000;
 const at = (id) => document.getElementById(id);
 let shown = null;
 
 function lines(id) {
-  return at(id).value.split("\n").map((one) => one.trim()).filter((one) => one);
+  return at(id).value.split("\n").map((line) => line.trim()).filter((line) => line);
 }
 
 function descriptor() {
   const mode = at("mode").value;
-  const found = {
+  const query = {
     version: 1,
     scope: lines("scope"),
     filter: {
@@ -24,19 +24,19 @@ function descriptor() {
     evidence: mode === "spot" ? { mode, sample_rate: Number(at("rate").value) } : { mode },
   };
   const reason = at("reason").value.trim();
-  return reason ? { ...found, meta: { reason } } : found;
+  return reason ? { ...query, meta: { reason } } : query;
 }
 
 async function ask(path, options = {}) {
   const headers = { Authorization: `Bearer ${at("token").value}`, ...options.headers };
   const reply = await fetch(path, { ...options, headers, cache: "no-store" });
   if (reply.ok) return reply;
-  let told = `HTTP ${reply.status}`;
+  let message = `HTTP ${reply.status}`;
   try {
     const error = await reply.json();
-    told = `${error.error_code}: ${error.message}`;
+    message = `${error.error_code}: ${error.message}`;
   } catch { /* no JSON: the status says it */ }
-  throw new Error(told);
+  throw new Error(message);
 }
 
 function say(text, kind) {
@@ -46,7 +46,7 @@ function say(text, kind) {
 
 async function submit(event) {
   event.preventDefault();
-  at("found").hidden = true;
+  at("result").hidden = true;
   say("Submitting");
   try {
     const reply = await ask("api/v1/query/submit", {
@@ -85,12 +85,12 @@ async function show(resultId, offset) {
   at("place").textContent = `${answer.rows.length ? answer.page.offset + 1 : 0} to ${last} of ${answer.page.total}`;
   at("earlier").disabled = answer.page.offset === 0;
   at("later").disabled = !answer.page.has_more;
-  at("found").hidden = false;
+  at("result").hidden = false;
 }
 
 function showDigest(answer) {
   const digest = answer.result_digest;
-  const searched = digest.searched.map((one) => `${one.stream} ${one.from_seq}-${one.to_seq}`);
+  const searched = digest.searched.map((range) => `${range.stream} ${range.from_seq}-${range.to_seq}`);
   const facts = {
     query_id: digest.query_id,
     result_id: digest.result_id,
@@ -98,7 +98,7 @@ function showDigest(answer) {
     rows_hash: digest.rows_hash,
     evidence: JSON.stringify(digest.evidence_policy),
     evidence_hash: digest.evidence_hash,
-    "speaks up to": `${digest.checkpoint.created_at}, checkpoint ${digest.checkpoint.checkpoint_id}`,
+    "up to": `${digest.checkpoint.created_at}, checkpoint ${digest.checkpoint.checkpoint_id}`,
     searched: searched.join(", "),
     hub_id: digest.hub_id,
     "recorded as": `${answer.record_event.stream} ${answer.record_event.seq}, ${answer.record_event.receipt_id}`,
@@ -115,10 +115,10 @@ function showDigest(answer) {
 // What the package of each evidence mode can prove at best, as veen query verify would say it.
 function coverage(mode) {
   if (mode === "full") {
-    return "Evidence full: the package can prove each row; whether a matching row is missing it proves only when every place searched is a row. Otherwise veen query replay shows it.";
+    return "Evidence full: the package can prove each row. It proves that no matching row is missing only if every searched event is a row; otherwise run veen query replay.";
   }
-  const rows = mode === "spot" ? "the rows that were not drawn are" : "all rows are";
-  return `Evidence ${mode}: ${rows} the service's word, and the package stays unproven. Whether a matching row is missing only veen query replay shows.`;
+  const rows = mode === "spot" ? "the rows that were not sampled are" : "all rows are";
+  return `Evidence ${mode}: ${rows} only claimed by the service, and the package stays unproven. Only veen query replay shows whether a matching row is missing.`;
 }
 
 function showRows(rows) {
@@ -137,7 +137,7 @@ function showRows(rows) {
   at("rows").replaceChildren(cells(names, "th"), ...body);
 }
 
-// The rows come last in an answer and in canonical JSON, so their very bytes are what was hashed.
+// The rows come last in an answer, in canonical JSON, so their bytes are the hashed bytes.
 function rowsIn(text) {
   const mark = ',"rows":[';
   return text.slice(text.indexOf(mark) + mark.length, text.length - 2);
@@ -145,13 +145,13 @@ function rowsIn(text) {
 
 async function verify(resultId) {
   if (!crypto.subtle) {
-    say("Unproven: the service's word. This page hashes rows only over https or on localhost.", "open");
+    say("Unproven: only claimed by the service. This page hashes rows only over https or on localhost.", "open");
     return;
   }
   const parts = [];
   let digest = null;
   for (let offset = 0, more = true; more; ) {
-    const reply = await ask(`api/v1/query/result/${resultId}?offset=${offset}&limit=${WHOLE}`);
+    const reply = await ask(`api/v1/query/result/${resultId}?offset=${offset}&limit=${HASH_PAGE}`);
     const text = await reply.text();
     const answer = JSON.parse(text);
     digest = answer.result_digest;
@@ -161,11 +161,11 @@ async function verify(resultId) {
   }
   const bytes = new TextEncoder().encode(`[${parts.join(",")}]`);
   const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
-  const hex = Array.from(hash, (one) => one.toString(16).padStart(2, "0")).join("");
+  const hex = Array.from(hash, (byte) => byte.toString(16).padStart(2, "0")).join("");
   if (hex === digest.rows_hash) {
-    say("Unproven: the rows are those of the digest, and that is the service's word until veen query verify says proven of the package.", "open");
+    say("Unproven: the rows match the digest, which is only claimed by the service until veen query verify reports the package as proven.", "open");
   } else {
-    say("Failed: the rows are not those of the digest.", "bad");
+    say("Failed: the rows do not match the digest.", "bad");
   }
 }
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from recorder.service import airflow
 from recorder.service.airflow import AirflowAccount, AirflowScheduler
 from recorder.service.spark import JobFailed, SparkWork
 from support.local_http import Answering, served
@@ -80,16 +79,17 @@ def test_a_definite_refusal_ends_it_at_once(status: int) -> None:
     assert len(asked) == 3
 
 
-def test_a_long_silence_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(airflow, "PATIENCE_SEC", 20.0)
+def test_a_long_silence_ends_it() -> None:
     with (
         an_airflow("queued", "running", 503) as (url, asked),
         pytest.raises(JobFailed, match="503"),
     ):
-        waited(url)
+        AirflowScheduler(
+            url, AirflowAccount("veen", "secret"), lambda _: None, retry_limit_sec=20.0
+        ).run(WORK, lambda: False)
     assert 5 < len(asked) < 12
 
 
 def test_the_end_of_the_service_ends_the_waiting_for_an_answer() -> None:
-    with an_airflow(503) as (url, _), pytest.raises(JobFailed, match="taken up"):
+    with an_airflow(503) as (url, _), pytest.raises(JobFailed, match="continues when it starts"):
         AirflowScheduler(url, AirflowAccount("veen", "x"), lambda _: None).run(WORK, lambda: True)

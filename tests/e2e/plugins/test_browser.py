@@ -100,7 +100,7 @@ def be_refused(chromium: Chromium, zones: TwoZones) -> None:
     log_in(chromium, zones, "viewer")
     text = chromium.text()
     assert "Hub: ready" in text
-    assert "Let in what came to zone z2?" in text
+    assert "Import into zone z2?" in text
     assert "signed by the hub" in text
     assert text.count("verified") >= 3, "a checkpoint and two carriers"
     assert "refused" in text
@@ -116,7 +116,7 @@ def see_what_came(chromium: Chromium, zones: TwoZones) -> None:
     text = chromium.text()
     assert "2 imported" in text
     assert f"1 to {COUNTS['gateway']}" in text
-    assert "Nothing waits for a person." in text
+    assert "No approval is pending." in text
     assert "1 in quarantine" in text
     assert "the bridge has gaps" in text.partition("Waiting for approval")[0], "among the alarms"
     picture = chromium.find("img")
@@ -198,8 +198,8 @@ def test_the_recorders_page_refuses_a_wrong_token(chromium: Chromium, recorder: 
     chromium.click("button", "Submit")
     state = chromium.find("#state")
     chromium.wait(lambda: state.get_attribute("class") == "bad", "a refusal")
-    assert state.text == "unauthorized: the token is nobody's"
-    assert not chromium.find("#found").is_displayed()
+    assert state.text == "unauthorized: the token belongs to no principal; see [[query.principals]]"
+    assert not chromium.find("#result").is_displayed()
 
 
 def test_the_recorders_page_shows_digest_evidence_and_verification(
@@ -230,7 +230,7 @@ def test_the_recorders_page_shows_digest_evidence_and_verification(
 def verify_saved(chromium: Chromium, recorder: Any, result_id: str) -> None:
     """The package that the page saves holds offline, by the command that the page names."""
     package = chromium.downloads() / f"{result_id}.veenproof"
-    chromium.click("button", "Save the evidence package")
+    chromium.click("button", "Download the proof package")
     chromium.wait(package.exists, "the package")
     trust = ["--hub-id", recorder.hub_id.hex(), "--recorder-id", recorder.reader.client_id.hex()]
     trust += ["--hub-identity", str(recorder.hub.data)]

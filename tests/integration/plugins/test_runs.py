@@ -40,7 +40,7 @@ def test_the_page_of_a_run_tells_apart_what_it_made_and_what_it_saw(
     zone.keep(id="old", run_id="first")
     zone.keep(id="old", run_id="second")
     zone.keep(id="new", run_id="second")
-    asked = {"dag_id": "veen_checkpoint", "run_id": "second", "found": runs(zone, "second")}
+    asked = {"dag_id": "veen_checkpoint", "run_id": "second", "artefacts": runs(zone, "second")}
     html = render("veen_page_run.html", PageFrame("", NOW), **asked)
     made, _, seen = html.partition("looked at again by this one")
     assert ("/checkpoint/new" in made, "/checkpoint/old" in made) == (True, False)
@@ -135,6 +135,6 @@ def test_alarms_that_stand_come_before_newer_ones_that_are_over(
     may_read = lambda _dag_id: True  # noqa: E731
     first, result = alarms(zone.folder, may_read), page(zone.folder, "alarm", 25, may_read)
     assert [row.id for row in first.rows] == ["stands"]
-    asked = {"found": result, "first": first, "before": None}
+    asked = {"artefacts": result, "first": first, "before": None}
     html = render("veen_page_list.html", PageFrame("", NOW), **asked)
     assert html.index("/alarm/stands") < html.index("/alarm/over-39")

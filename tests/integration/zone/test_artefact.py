@@ -11,7 +11,16 @@ from typing import Any
 
 import pytest
 
-from zone.artefacts import OVER, Artefact, BadArtefact, Seen, newest, standing, write
+from zone.artefacts import (
+    FOLDER,
+    OVER,
+    Artefact,
+    BadArtefact,
+    Seen,
+    newest,
+    unresolved_alarms,
+    write,
+)
 
 
 def an_artefact(**changes: Any) -> Artefact:
@@ -127,7 +136,7 @@ def test_an_alarm_stands_until_it_is_over_and_again_when_it_is_raised_again(
     seen = []
     for state in ("raised", "raised", OVER, OVER, "raised"):
         write(tmp_path, replace(alarm, state=state))
-        seen.append([item.state for item in standing(tmp_path, 9)])
+        seen.append([item.state for item in unresolved_alarms(tmp_path, 9)])
     assert seen == [["raised"], ["raised"], [], [], ["raised"]]
 
 
@@ -137,12 +146,22 @@ def test_an_old_alarm_that_stands_is_found_behind_many_that_are_over(tmp_path: P
         detail = an_artefact(kind="alarm", id=f"new-{number}", made_at=2 + number, state="raised")
         write(tmp_path, detail)
         write(tmp_path, replace(detail, state=OVER)).write_text("read by nobody")
-    assert [item.id for item in standing(tmp_path, 2)] == ["old"]
+    assert [item.id for item in unresolved_alarms(tmp_path, 2)] == ["old"]
 
 
 def test_an_alarm_whose_writing_was_cut_off_stands_in_nobodys_way(tmp_path: Path) -> None:
     write(tmp_path, an_artefact(kind="alarm", id="a", state="raised")).unlink()
-    assert standing(tmp_path, 9) == ()
+    assert unresolved_alarms(tmp_path, 9) == ()
+
+
+def test_marks_of_an_earlier_version_are_read_and_moved(tmp_path: Path) -> None:
+    write(tmp_path, an_artefact(kind="alarm", id="old", state="raised"))
+    marks = tmp_path / FOLDER / "alarm" / "unresolved"
+    earlier = marks.rename(marks.with_name("standing"))
+    assert [item.id for item in unresolved_alarms(tmp_path, 9)] == ["old"]
+    write(tmp_path, an_artefact(kind="alarm", id="new", state="raised"))
+    assert not earlier.exists()
+    assert {item.id for item in unresolved_alarms(tmp_path, 9)} == {"old", "new"}
 
 
 def test_an_id_that_ends_like_another_is_another(tmp_path: Path) -> None:

@@ -24,10 +24,10 @@ def as_set(numbers: set[int]) -> dict[str, Any]:
 
 def last_words(facts: ReconcileFacts) -> dict[bytes, BundleFact]:
     result: dict[bytes, BundleFact] = {}
-    for standing in facts.standings:
-        known = result.get(standing.bundle_id)
-        if known is None or _weight(standing) > _weight(known):
-            result[standing.bundle_id] = standing
+    for bundle_fact in facts.bundle_facts:
+        known = result.get(bundle_fact.bundle_id)
+        if known is None or _weight(bundle_fact) > _weight(known):
+            result[bundle_fact.bundle_id] = bundle_fact
     return {bundle_id: _placed(item, facts) for bundle_id, item in result.items()}
 
 
@@ -39,7 +39,7 @@ def _weight(one: BundleFact) -> tuple[bool, int]:
 def _placed(one: BundleFact, facts: ReconcileFacts) -> BundleFact:
     if one.first:
         return one
-    for other in [*facts.standings, *facts.exports]:
+    for other in [*facts.bundle_facts, *facts.exports]:
         if other.bundle_id == one.bundle_id and other.first:
             return one._replace(
                 hub_id=other.hub_id, stream=other.stream, first=other.first, last=other.last
@@ -109,7 +109,7 @@ def stream(facts: ReconcileFacts, hub_id: bytes, name: str) -> dict[str, Any]:
         "unfulfilled": as_set(
             {n for n in detail if any(item.first <= n <= item.last for item in claimed)} - settled
         ),
-        "untold": as_set(set(detail) - exported),
+        "unreported": as_set(set(detail) - exported),
         "closed_to": closed,
         "open": as_set({n for n in detail if n > closed}),
     }

@@ -51,7 +51,7 @@ class History:
     times: dict[str, list[int]] = field(default_factory=dict)
     exports: list[Export] = field(default_factory=list)
     imports: list[Import] = field(default_factory=list)
-    standings: list[BundleFact] = field(default_factory=list)
+    bundle_facts: list[BundleFact] = field(default_factory=list)
     repeats: list[Repeat] = field(default_factory=list)
     entries: list[LedgerFact] = field(default_factory=list)
     forks: list[ForkFact] = field(default_factory=list)
@@ -80,7 +80,7 @@ def a_history(seed: int) -> tuple[ReconcileFacts, History]:
     facts = ReconcileFacts(
         exports=history.exports,
         imports=history.imports,
-        standings=history.standings,
+        bundle_facts=history.bundle_facts,
         repeats=history.repeats,
         entries=history.entries,
         forks=history.forks,
@@ -159,7 +159,7 @@ def _arrive(history: History, bundle: Bundle) -> None:
     random = history.random
     outcome = random.choice(["import"] * 5 + ["partial", "waiting", "quarantined", "unread"])
     if outcome == "unread":
-        history.standings.append(
+        history.bundle_facts.append(
             BundleFact(bundle.bundle_id, history.tick(), BundleState.QUARANTINED)
         )
         return
@@ -175,7 +175,7 @@ def _arrive(history: History, bundle: Bundle) -> None:
 
 
 def _stand(history: History, bundle: Bundle, state: BundleState) -> None:
-    history.standings.append(
+    history.bundle_facts.append(
         BundleFact(
             bundle.bundle_id,
             history.tick(),
@@ -244,7 +244,9 @@ def _misbehave(history: History, bundles: list[Bundle]) -> None:
         history.exports.append(_export(bundle, "audit", other))
         history.exports.append(_export(bundle, "audit", history.root(bundle.stream, bundle.last)))
     if random.random() < 0.1:
-        history.standings.append(BundleFact(named("torn"), history.tick(), BundleState.QUARANTINED))
+        history.bundle_facts.append(
+            BundleFact(named("torn"), history.tick(), BundleState.QUARANTINED)
+        )
     if history.entries and random.random() < 0.15:
         entry = random.choice(history.entries)
         changed = {"entry_hash": named("other")} if random.random() < 0.5 else {

@@ -71,7 +71,7 @@ class Sender:
         self._tokens = {name: self._token(key) for name, key in KEYS.items()}
 
     def send(self, made: Any) -> str:
-        """The leaf of one message; what is no event has another schema, or is for a stranger."""
+        """The leaf of one message; what is no event has another schema, or is for a message."""
         self.bench.now = max(self.bench.now, made.hub_ts)
         client, label = KEYS[made.principal_id], self.label(made.stream)
         number = self._numbers.get((label, client.public), 0) + 1

@@ -199,7 +199,7 @@ def test_h07_import_and_reconcile_take_them_as_alarms_and_nothing_else(
     (result,) = (stream for stream in report.streams if stream.stream == world.bad.stream)
     assert result.classes[Class.IMPORTED] == Ranges([(1, LAST)])
     target = default_target(world.bad.stream)
-    assert {(stranger.target, stranger.seq) for stranger in report.strangers} == {
+    assert {(message.target, message.seq) for message in report.foreign} == {
         (stream, seq) for stream in (target, OFFLINE_LOG) for seq in range(1, BAD + 1)
     }
     assert f"{OFFLINE_LOG} 1 is no entry" in text(report)

@@ -175,8 +175,8 @@ def test_the_command_tells_signs_draws_and_records(
     assert again.returncode == 3, again.stderr
     verdicts = {item["claim"]: item["verdict"] for item in json.loads(again.stdout)["claims"]}
     assert verdicts == {
-        "J1": "holds", "J2": "holds", "J3": "untold", "AGB0-4.3": "untold", "K1": "holds",
-        "K2": "holds",
+        "J1": "held", "J2": "held", "J3": "not covered", "AGB0-4.3": "not covered", "K1": "held",
+        "K2": "held",
     }  # fmt: skip
 
 
@@ -195,10 +195,10 @@ def test_h24_the_command_reads_the_record_of_each_import(
         return claim, document["event"]
 
     claim, way = proven()
-    assert (claim["verdict"], way["recorded"]) == ("untold", None)
-    assert COMPLETED in claim["untold"]
-    assert [[1, 4]] in claim["witness"]["untold"].values()
+    assert (claim["verdict"], way["recorded"]) == ("not covered", None)
+    assert COMPLETED in claim["unreported"]
+    assert [[1, 4]] in claim["witness"]["unreported"].values()
     recording(zone).run()
     claim, way = proven()
-    assert claim["verdict"] == "holds", claim
+    assert claim["verdict"] == "held", claim
     assert way["recorded"]["stream"] == IMPORTS

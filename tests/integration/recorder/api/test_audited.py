@@ -41,7 +41,7 @@ def recorded(site: Any, client: Client) -> list[Any]:
     emitter = Emitter(client, site.settings.streams, clock=in_the_next_minutes)
     Bookkeeping(
         Results(database), Audits(database),
-        Recording(client, emitter, HubIdentityFile(home.identity_files), "query@z1"),
+        Recording(client, emitter, HubIdentityFile(home.hub_identity), "query@z1"),
         principal_of=lambda _: None, clock_ms=in_the_next_minutes,
     ).record_audits()  # fmt: skip
     own = [item for item in client.read(AUDIT) if item.msg.client_id == emitter.principal_id]

@@ -42,8 +42,8 @@ def refused(**more: Any) -> ImportQuarantined:
 def class_after(*events: AuditEvent) -> Class:
     facts = list(offline_facts(RecordedEntry(n, 1, event) for n, event in enumerate(events, 1)))
     assert not [fact for fact in facts if isinstance(fact, Repeat)]
-    standings = [fact for fact in facts if isinstance(fact, BundleFact)]
-    (stream,) = reconcile(ReconcileFacts(standings=standings)).streams
+    bundle_facts = [fact for fact in facts if isinstance(fact, BundleFact)]
+    (stream,) = reconcile(ReconcileFacts(bundle_facts=bundle_facts)).streams
     (result,) = (kind for kind, spans in stream.classes.items() if spans)
     assert stream.classes[result] == Ranges([(1, 3)])
     return result

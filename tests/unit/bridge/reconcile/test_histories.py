@@ -126,7 +126,7 @@ def test_order_and_repetition_of_facts_change_no_byte() -> None:
             facts,
             exports=mixed(facts.exports),
             imports=mixed(facts.imports),
-            standings=mixed(facts.standings),
+            bundle_facts=mixed(facts.bundle_facts),
             repeats=mixed(facts.repeats),
             entries=mixed(facts.entries),
             forks=mixed(facts.forks),

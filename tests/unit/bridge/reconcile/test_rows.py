@@ -13,6 +13,7 @@ from bridge.reconcile.facts import (
     CheckpointFact,
     End,
     Export,
+    ForeignFact,
     ForkFact,
     Import,
     ImportedFact,
@@ -48,7 +49,7 @@ def imported(n: int, held: ImportedFact = ImportedFact.IMPORTED, copy: int = 0) 
     )
 
 
-def standing(n: int, state: BundleState, at: int = 1) -> BundleFact:
+def bundle_fact(n: int, state: BundleState, at: int = 1) -> BundleFact:
     return BundleFact(bundle_id(n), at, state, HUB, STREAM, *BUNDLES[n])
 
 
@@ -113,11 +114,11 @@ def test_r2_each_event_is_in_exactly_one_class() -> None:
     facts = ReconcileFacts(
         exports=[export(n) for n in BUNDLES],
         imports=[imported(1), imported(2, ImportedFact.EXCLUDED), imported(1, copy=1)],
-        standings=[
-            standing(3, BundleState.WAITING),
-            standing(4, BundleState.WAITING, at=1),
-            standing(4, BundleState.QUARANTINED, at=2),
-            standing(5, BundleState.PARTIAL),
+        bundle_facts=[
+            bundle_fact(3, BundleState.WAITING),
+            bundle_fact(4, BundleState.WAITING, at=1),
+            bundle_fact(4, BundleState.QUARANTINED, at=2),
+            bundle_fact(5, BundleState.PARTIAL),
         ],
         repeats=[Repeat(bundle_id(1), 1), Repeat(bundle_id(1), 2)],
     )
@@ -215,3 +216,14 @@ def test_r4_two_roots_at_one_place_close_nothing_behind_it() -> None:
     report = reconcile(facts)
     assert report.forks == (ForkFact(HUB, STREAM, 20),)
     assert only(report).closed.to_seq == 19
+
+
+def test_facts_in_the_words_of_an_earlier_version_are_read() -> None:
+    facts = ReconcileFacts(
+        bundle_facts=[bundle_fact(3, BundleState.WAITING)], foreign=[ForeignFact(TARGET, 7)]
+    )
+    earlier = {b'["bundle"': b'["standing"', b'["foreign"': b'["stranger"'}
+    lines = list(fact_lines(facts))
+    old = [line.replace(*pair) for line, pair in zip(lines, earlier.items(), strict=True)]
+    assert old != lines
+    assert list(fact_lines(read_facts(old))) == lines

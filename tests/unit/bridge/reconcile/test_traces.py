@@ -115,14 +115,14 @@ def test_an_event_of_no_audited_import_and_no_known_bundle_breaks_it(
     assert "no success of bundle" in str(claim.counterexample)
 
 
-def test_what_is_audited_and_in_no_ledger_is_untold(evidence: ProofEvidence) -> None:
+def test_what_is_audited_and_in_no_ledger_is_not_covered(evidence: ProofEvidence) -> None:
     A.is_here(evidence, 1)
     A.imported(evidence, 1)
     A.recorded(evidence, 1)
     claim = prove_traces(evidence, [])
     assert (claim.holds, claim.counterexample) == (False, None)
-    assert "no ledger of a carrier tells of bundle" in str(claim.unreported)
-    assert list(claim.witness["untold"].values()) == [[[1, 1]]]
+    assert "no ledger of a carrier names bundle" in str(claim.not_covered)
+    assert list(claim.witness["unreported"].values()) == [[[1, 1]]]
 
 
 def test_an_import_that_is_not_closed_is_open_and_named(evidence: ProofEvidence) -> None:
@@ -180,15 +180,15 @@ def test_what_a_log_has_passed_over_breaks_it(evidence: ProofEvidence) -> None:
     assert chain(evidence, min(evidence.events))["online_audit"] is None
 
 
-def test_h24_an_import_that_the_zone_did_not_record_is_untold(evidence: ProofEvidence) -> None:
+def test_h24_an_import_that_the_zone_did_not_record_is_not_covered(evidence: ProofEvidence) -> None:
     """K1's last link: without its event the import is not proven, whatever the audits say."""
     for step in (A.is_here, A.imported, A.exported):
         step(evidence, 1)
     evidence.completed = Completions({})
     claim = prove_traces(evidence, [entry("bridge a", 1)])
     assert (claim.holds, claim.counterexample) == (False, None)
-    assert "import.completed" in str(claim.unreported)
-    assert "record/infrastructure/imports" in str(claim.unreported)
+    assert "import.completed" in str(claim.not_covered)
+    assert "record/infrastructure/imports" in str(claim.not_covered)
     assert chain(evidence, min(evidence.events))["recorded"] is None
     A.recorded(evidence, 1)
     claim = prove_traces(evidence, [entry("bridge a", 1)])
@@ -202,7 +202,7 @@ def test_h24_a_stream_of_imports_that_was_not_read_proves_nothing(evidence: Proo
     evidence.completed = NONE_READ
     claim = prove_traces(evidence, [entry("bridge a", 1)])
     assert (claim.holds, claim.counterexample) == (False, None)
-    assert "was not read" in str(claim.unreported)
+    assert "was not read" in str(claim.not_covered)
 
 
 @pytest.mark.parametrize(
