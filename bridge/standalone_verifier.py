@@ -45,17 +45,17 @@ CARRIER = {1: U, 2: T, 3: B32, 4: U, 5: U, 6: U, 7: U, 8: [(U, U, B32)], 9: {"?"
            10: {"?": (T, B32, B32)}, 11: {"?": LEDGER}}
 PROFILE = bytes.fromhex("7b6d324dfa79bdc2928558b784ca937eae43f94534dbe8ad2693ae2033240be1")
 
-class Refused(Exception): ...  # the first fault: its code, once known, and what was found
+class VerifierRefused(Exception): ...  # the first fault: its code, once known, and what was found
 def need(fact: object, value: str, code: str = "") -> None:
     if not fact:
-        raise Refused(code, value)
+        raise VerifierRefused(code, value)
 @contextmanager
 def named(code: str) -> Any:  # the code of faults inside that have none of their own
     try:
         yield
-    except (Refused, CryptoError, UnicodeDecodeError) as error:
-        first, detail = error.args if isinstance(error, Refused) else ("", str(error))
-        raise Refused(first or code, detail) from error
+    except (VerifierRefused, CryptoError, UnicodeDecodeError) as error:
+        first, detail = error.args if isinstance(error, VerifierRefused) else ("", str(error))
+        raise VerifierRefused(first or code, detail) from error
 def h(*parts: bytes) -> bytes:
     return sha256(b"".join(parts)).digest()
 def ht(tag: str, *parts: bytes) -> bytes:
@@ -198,7 +198,7 @@ def verify_bundle(raw: bytes, hubs: dict[bytes, Any]) -> Any:
     due = [header[7], header[8], end[1]]
     need(end[1] >= header[8] and [proof[n] for n in (2, 3, 4)] == due, "range", "E.SEQ/RANGE")
     need(header[10] <= header[11][5], "events later than their checkpoint", "E.SIG/CHECKPOINT")
-    peaks, size, times, later = proof[5], header[7] - 1, [], list[Refused]()
+    peaks, size, times, later = proof[5], header[7] - 1, [], list[VerifierRefused]()
     need(len(peaks) == size.bit_count(), "peaks before the events", "E.SEQ/PROOF")
     for event in events:
         leaf, root, hub_ts = examine(event, size + 1, label_of(hub[2], header[5], 0), hub, later)
@@ -215,7 +215,7 @@ def verify_bundle(raw: bytes, hubs: dict[bytes, Any]) -> Any:
     for fault in sorted(later, key=lambda item: item.args[0] == "E.SIG/METADATA"):
         raise fault
     return header
-def examine(raw: bytes, seq: int, label: bytes, hub: Any, later: list[Refused]) -> Any:
+def examine(raw: bytes, seq: int, label: bytes, hub: Any, later: list[VerifierRefused]) -> Any:
     where = f"event {seq}"
     with named("E.FORMAT/EVENT_FORMAT"):
         event = read(raw, EVENT)
@@ -226,13 +226,13 @@ def examine(raw: bytes, seq: int, label: bytes, hub: Any, later: list[Refused]) 
     need(h(msg[8]) == msg[7] and leaf == receipt[3], where, "E.SIG/LEAF")
     digest = ht("veen/sig", encode(receipt[:6]))
     if not any(is_signed(key, receipt[6], digest) for key in keys_at(hub, receipt[5])):
-        later.append(Refused("E.SIG/RECEIPT_SIG", where))
+        later.append(VerifierRefused("E.SIG/RECEIPT_SIG", where))
     elif not is_signed(msg[3], msg[9], ht("veen/sig", encode(msg[:9]))):
-        later.append(Refused("E.SIG/MSG_SIG", where))
+        later.append(VerifierRefused("E.SIG/MSG_SIG", where))
     try:
         with named("E.SIG/METADATA"):
             check_metadata(event[1], event[3] if len(event) > 3 else None, msg, receipt)
-    except Refused as fault:
+    except VerifierRefused as fault:
         later.append(fault)
     return leaf, receipt[4], receipt[5]
 def check_metadata(value: Any, key: bytes | None, msg: Any, receipt: Any) -> None:
@@ -369,7 +369,7 @@ def carriers(places: list[Path]) -> list[list[Path]]:  # bags, put together by c
         for bag in bags:
             try:
                 result.setdefault(encode(read_bag(bag)[0]), []).append(bag)
-            except (OSError, Refused):
+            except (OSError, VerifierRefused):
                 result[bag] = [bag]
     need(result, f"no bag lies in {places[0]}")
     return list(result.values())
@@ -381,12 +381,12 @@ def main(argv: list[str]) -> int:
     given, codes = parser.parse_args(argv), list[str]()
     try:
         (hubs, exporters), sets = read_trust(given.trust, given.newer), carriers(given.places)
-    except (IndexError, OSError, ValueError, Refused) as error:
+    except (IndexError, OSError, ValueError, VerifierRefused) as error:
         parser.error(ascii(f"a wrong call or trust store, no verdict: {error}"))
     for roots in sets:
         try:
             code, detail = "valid", verify_carrier(roots, hubs, exporters)
-        except Refused as error:
+        except VerifierRefused as error:
             code, *detail = error.args
         except OSError as error:
             code, detail = "E.FORMAT/MEDIUM", [str(error)]

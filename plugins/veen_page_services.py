@@ -29,7 +29,7 @@ _MOST_TEXT: Final = 300
 _MOST_WARNINGS: Final = 5
 
 
-class NoZone(VeenError):
+class PageZoneUnset(VeenError):
     """The environment names no zone."""
 
 
@@ -60,7 +60,7 @@ def opened(environ: Mapping[str, str]) -> ZonePlace:
     """Read the settings for every request: the files are small, and a cache could be outdated."""
     file = environ.get(zones.VARIABLE)
     if not file:
-        raise NoZone(f"{zones.VARIABLE} is not set: name the veen.toml of this zone in it")
+        raise PageZoneUnset(f"{zones.VARIABLE} is not set: name the veen.toml of this zone in it")
     zone = zones.load(Path(file))
     bridge = None if zone.role == zones.ALONE else bridge_settings.load(zone.file)
     return ZonePlace(zone, recorder_settings.load(zone.file), bridge)

@@ -134,12 +134,12 @@ def _metrics(url: str, ca: Path | None, who: Any) -> str:
 def _got(url: str, headers: Mapping[str, str], tls: ssl.SSLContext | None) -> str:
     """Treats a redirect as an error: signed headers are sent to the hub only."""
     request = urllib.request.Request(url, headers=dict(headers))  # noqa: S310 - http or https
-    opener = urllib.request.build_opener(_NoRedirect, urllib.request.HTTPSHandler(context=tls))
+    opener = urllib.request.build_opener(_NoHubRedirect, urllib.request.HTTPSHandler(context=tls))
     with opener.open(request, timeout=_TIMEOUT_SEC) as reply:
         return str(reply.read().decode(errors="replace"))
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
+class _NoHubRedirect(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_given: Any) -> None:
         return None
 

@@ -27,9 +27,9 @@ from spark_jobs.query_plan import (
     ChunkWitness,
     Grouped,
     LogSpan,
+    QueryRefused,
     QuestionOrder,
     QuestionTally,
-    Refused,
     TakenRows,
 )
 from veen.errors import Malformed, Untrusted
@@ -143,9 +143,9 @@ def look(terms: QueryTerms, piece: ChunkTask) -> list[ChunkResult]:
     try:
         return list(_results(terms, piece))
     except ObjectMissing:
-        return [Refused(f"{piece.stream}: the archive lacks {piece.chunk.file}")]
+        return [QueryRefused(f"{piece.stream}: the archive lacks {piece.chunk.file}")]
     except (Malformed, Untrusted) as error:
-        return [Refused(f"{piece.stream}: {error}")]
+        return [QueryRefused(f"{piece.stream}: {error}")]
 
 
 def _results(terms: QueryTerms, piece: ChunkTask) -> Iterator[ChunkResult]:
@@ -250,7 +250,7 @@ def _event(reading: EventReading | None) -> RecordEvent | None:
     )
 
 
-class Proven(NamedTuple):
+class ProvenEvent(NamedTuple):
     """A verified witness and its line of the evidence summary."""
 
     question: int
@@ -284,14 +284,14 @@ def is_drawn(terms: QueryTerms, numbered: Numbered) -> bool:
     return is_sampled(question.evidence, question.query_id, root, numbered.number)
 
 
-def prove(terms: QueryTerms, proofs: ProofTerms, numbered: Numbered) -> Proven | Refused:
+def prove(terms: QueryTerms, proofs: ProofTerms, numbered: Numbered) -> ProvenEvent | QueryRefused:
     """Build the witness of an event and verify it as its recipient would.
 
     Returns ``Refused`` if that fails.
     """
     shown = numbered.taken.shown
     if shown is None:
-        return Refused(f"event {numbered.number} was sampled, and has no evidence")
+        return QueryRefused(f"event {numbered.number} was sampled, and has no evidence")
     entry = shown.entry
     path = proof(entry.seq, proofs.sizes[entry.stream], shown.path, proofs.uppers[entry.stream])
     try:
@@ -300,5 +300,7 @@ def prove(terms: QueryTerms, proofs: ProofTerms, numbered: Numbered) -> Proven |
         )
         WitnessCheck(terms.hub, terms.checkpoint).event(witness, entry)
     except (Malformed, Untrusted) as error:
-        return Refused(str(error))
-    return Proven(numbered.taken.key.question, witness.encode(), verified(entry, terms.checkpoint))
+        return QueryRefused(str(error))
+    return ProvenEvent(
+        numbered.taken.key.question, witness.encode(), verified(entry, terms.checkpoint)
+    )

@@ -16,15 +16,23 @@ from pyspark import StorageLevel
 
 from recorder.query.execute import StreamSpan
 from recorder.query.select import merge_cells
-from spark_jobs.query_chunk import Numbered, ProofTerms, Proven, QueryTerms, is_drawn, look, prove
+from spark_jobs.query_chunk import (
+    Numbered,
+    ProofTerms,
+    ProvenEvent,
+    QueryTerms,
+    is_drawn,
+    look,
+    prove,
+)
 from spark_jobs.query_nodes import Place, Upper
 from spark_jobs.query_plan import (
     ChunkFacts,
     ChunkResult,
     ChunkTask,
     Grouped,
+    QueryRefused,
     QuestionTally,
-    Refused,
     StreamPlan,
     TakenRows,
 )
@@ -214,7 +222,7 @@ class Gathered:
         merged = merged.sortByKey(numPartitions=parts)
         return Shares((Grouped(*pair) for pair in merged.toLocalIterator()), _group_question)
 
-    def proven(self) -> Shares[Proven]:
+    def proven(self) -> Shares[ProvenEvent]:
         if all(question.evidence.mode == "none" for question in self._questions):
             return Shares(iter(()), attrgetter("question"))
         numbered = self._taken.zipWithIndex().map(partial(_numbered, self._proofs))
@@ -228,16 +236,16 @@ def _parts(count: int) -> int:
 
 
 def _facts(results: RDD[ChunkResult]) -> dict[int, ChunkFacts]:
-    reports = results.filter(partial(_is_a, (ChunkFacts, Refused))).collect()
-    refused = sorted(report.detail for report in reports if isinstance(report, Refused))
+    reports = results.filter(partial(_is_a, (ChunkFacts, QueryRefused))).collect()
+    refused = sorted(report.detail for report in reports if isinstance(report, QueryRefused))
     if refused:
         raise Untrusted(refused[0])
     return {report.number: report for report in reports if isinstance(report, ChunkFacts)}
 
 
-def _raise_refused(outcomes: Iterator[Proven | Refused]) -> Iterator[Proven]:
+def _raise_refused(outcomes: Iterator[ProvenEvent | QueryRefused]) -> Iterator[ProvenEvent]:
     for outcome in outcomes:
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, QueryRefused):
             raise Untrusted(outcome.detail)
         yield outcome
 
@@ -256,7 +264,7 @@ def _is_drawn(sent: Broadcast[QueryTerms], numbered: Numbered) -> bool:
 
 def _prove(
     sent: Broadcast[QueryTerms], proofs: Broadcast[ProofTerms], numbered: Numbered
-) -> Proven | Refused:
+) -> ProvenEvent | QueryRefused:
     return prove(sent.value, proofs.value, numbered)
 
 

@@ -30,7 +30,7 @@ from recorder.query.evidence import EvidenceSummary, evidence_hash
 from recorder.query.execute import searched
 from recorder.query.select import aggregate_rows
 from spark_jobs.event_files import ReaderIdentity
-from spark_jobs.query_chunk import Proven, QueryTerms, reader_scope
+from spark_jobs.query_chunk import ProvenEvent, QueryTerms, reader_scope
 from spark_jobs.query_collect import ArchiveReading
 from spark_jobs.query_plan import Grouped, plans
 from spark_jobs.session import session
@@ -73,7 +73,7 @@ class ResultDraft:
         return RowsHash(hashed.hex(), chain.count, chain.value.hex())
 
     def write_witnesses(
-        self, descriptor: Descriptor, result_id: str, proven: Iterable[Proven]
+        self, descriptor: Descriptor, result_id: str, proven: Iterable[ProvenEvent]
     ) -> str:
         """Write witnesses of verified events; return the evidence_hash."""
         with (self._temporary / WITNESSES).open("wb") as file:
@@ -113,7 +113,7 @@ def _through(file: BinaryIO, rows: Iterable[bytes]) -> Iterator[bytes]:
         yield row
 
 
-def _lines(file: BinaryIO, proven: Iterable[Proven]) -> Iterator[EvidenceSummary]:
+def _lines(file: BinaryIO, proven: Iterable[ProvenEvent]) -> Iterator[EvidenceSummary]:
     for event in proven:
         file.write(event.witness)
         yield event.line

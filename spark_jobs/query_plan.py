@@ -140,13 +140,13 @@ class Grouped(NamedTuple):
     cells: Cells
 
 
-class Refused(NamedTuple):
+class QueryRefused(NamedTuple):
     """Why the query cannot be answered."""
 
     detail: str
 
 
-ChunkResult = ChunkFacts | TakenRows | Grouped | Refused
+ChunkResult = ChunkFacts | TakenRows | Grouped | QueryRefused
 
 
 class NotInArchive(VeenError):

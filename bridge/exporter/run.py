@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from bridge.audit_log import AuditWriter, Clock, ExportSuccess
 from bridge.carrier.format import CarrierLedger, CarrierLedgerEntry
@@ -48,8 +48,10 @@ from veen.system.environment import Runtime, Watch, no_progress_watch
 T = TypeVar("T")
 
 
-class NoCheckpoint(VeenError):
+class NoExportCheckpoint(VeenError):
     """The hub has no recorder checkpoint to export up to."""
+
+    error_code: ClassVar[str] = "NO_CHECKPOINT"
 
 
 def latest_checkpoint(session: Session, state: ExportState) -> RecorderCheckpoint:
@@ -57,7 +59,7 @@ def latest_checkpoint(session: Session, state: ExportState) -> RecorderCheckpoin
     earlier = state.last_checkpoint()
     checkpoint = latest_recorder_checkpoint(session, earlier)
     if checkpoint is None:
-        raise NoCheckpoint(
+        raise NoExportCheckpoint(
             "the hub has no recorder checkpoint yet, and an export ends at one; create one with "
             "veen recorder checkpoint create"
         )

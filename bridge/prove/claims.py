@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
-from bridge.prove.evidence import BridgeClaim, ImportedEvent, OriginKey, ProofEvidence, spans
+from bridge.prove.evidence import BridgeClaim, OriginKey, ProofEvidence, VerifiedImport, spans
 from bridge.prove.imports import Completed
 from bridge.reconcile.facts import ImportedFact, LedgerFact
 from bridge.reconcile.report import ReconcileReport, StreamReport
@@ -343,7 +343,7 @@ def chain(evidence: ProofEvidence, key: OriginKey) -> dict[str, Any]:
     }
 
 
-def _trace(evidence: ProofEvidence, numbers: Numbers, event: ImportedEvent) -> _Trace:
+def _trace(evidence: ProofEvidence, numbers: Numbers, event: VerifiedImport) -> _Trace:
     imported = evidence.imports.get(event.bundle_id)
     if imported is None:
         detail = f"no success of bundle {event.bundle_id.hex()} stands in {OFFLINE_LOG}"
@@ -360,7 +360,9 @@ def _trace(evidence: ProofEvidence, numbers: Numbers, event: ImportedEvent) -> _
     return _Trace(_TraceState.TRACED)
 
 
-def _unexported(evidence: ProofEvidence, entries: list[LedgerFact], event: ImportedEvent) -> _Trace:
+def _unexported(
+    evidence: ProofEvidence, entries: list[LedgerFact], event: VerifiedImport
+) -> _Trace:
     bundle = event.bundle_id.hex()
     if not entries:
         return _Trace(_TraceState.NOT_COVERED, f"no ledger of a carrier names bundle {bundle}")
@@ -369,7 +371,7 @@ def _unexported(evidence: ProofEvidence, entries: list[LedgerFact], event: Impor
     return _Trace(_TraceState.OPEN if is_ahead else _TraceState.BROKEN, detail)
 
 
-def _unrecorded(evidence: ProofEvidence, event: ImportedEvent) -> _Trace:
+def _unrecorded(evidence: ProofEvidence, event: VerifiedImport) -> _Trace:
     """The trace of an event whose import is not recorded.
 
     Records of the bundle at another place contradict it; without any record it cannot be judged.
@@ -387,19 +389,19 @@ def _unrecorded(evidence: ProofEvidence, event: ImportedEvent) -> _Trace:
     return _Trace(_TraceState.NOT_COVERED, f"{detail}where [import_recorder] names an identity")
 
 
-def _completed_of(evidence: ProofEvidence, event: ImportedEvent) -> Completed | None:
+def _completed_of(evidence: ProofEvidence, event: VerifiedImport) -> Completed | None:
     for completed in evidence.completed.by_bundle.get(event.bundle_id, ()):
         if completed.covers(*event.key, event.target, event.target_seq):
             return completed
     return None
 
 
-def _is_begun(evidence: ProofEvidence, event: ImportedEvent) -> bool:
+def _is_begun(evidence: ProofEvidence, event: VerifiedImport) -> bool:
     begun = evidence.begun.get(event.bundle_id)
     return begun is not None and begun.from_seq <= event.key.seq <= begun.to_seq
 
 
-def _export_of(evidence: ProofEvidence, event: ImportedEvent) -> int | None:
+def _export_of(evidence: ProofEvidence, event: VerifiedImport) -> int | None:
     for seq, success in evidence.exports.get(event.bundle_id, ()):
         key = (success.source_hub_id, success.stream)
         if key == event.key[:2] and success.from_seq <= event.key.seq <= success.to_seq:

@@ -71,7 +71,7 @@ class OriginKey(NamedTuple):
         return f"{self.stream} {self.seq} of hub {self.hub_id.hex()[:16]}"
 
 
-class ImportedEvent(NamedTuple):
+class VerifiedImport(NamedTuple):
     """A verified imported event: its place, and what its origin signed of it."""
 
     key: OriginKey
@@ -93,8 +93,8 @@ class ProofEvidence:
     """
 
     hubs: Mapping[bytes, HubIdentity]
-    events: dict[OriginKey, ImportedEvent] = field(default_factory=dict)
-    doubled: list[ImportedEvent] = field(default_factory=list)
+    events: dict[OriginKey, VerifiedImport] = field(default_factory=dict)
+    doubled: list[VerifiedImport] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     exports: dict[bytes, list[tuple[int, ExportSuccess]]] = field(default_factory=dict)
     reached: dict[bytes, int] = field(default_factory=dict)
@@ -136,7 +136,7 @@ class ProofEvidence:
             self.faults.append(f"{import_.target} {import_.seq}: {error}")
             return
         key = OriginKey(event.source_hub_id, event.origin_stream, receipt.stream_seq)
-        known = ImportedEvent(
+        known = VerifiedImport(
             key,
             import_.held,
             receipt.leaf_hash,

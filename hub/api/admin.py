@@ -9,7 +9,7 @@ from typing import Final
 
 from flask import Blueprint, Response
 
-from hub.api.content import Refused, answer, no_body, query, small_body
+from hub.api.content import RequestRefused, answer, no_body, query, small_body
 from hub.api.context import SERVER_VERSION, HubContext, hub_context
 from hub.storage.index import LabelRow
 from hub.storage.reader import LogReader, Missing
@@ -78,12 +78,12 @@ def _ordered(report: EquivocationReport) -> dict[str, Receipt]:
 def _verify_contradiction(report: EquivocationReport, identity: HubIdentity) -> None:
     first, second = report.first, report.second
     if not first.contradicts(second):
-        raise Refused(Code.BAD_REQUEST, "the two receipts do not contradict each other")
+        raise RequestRefused(Code.BAD_REQUEST, "the two receipts do not contradict each other")
     try:
         identity.verify_receipt(first)
         identity.verify_receipt(second)
     except Untrusted as error:
-        raise Refused(Code.BAD_REQUEST, str(error)) from error
+        raise RequestRefused(Code.BAD_REQUEST, str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +131,14 @@ def register_stream() -> Response:
     request = body.envelope(RegisterRequest)
     profile = Profile(epoch_sec=request.epoch_sec or 0, pad_block=request.pad_block or 0)
     if profile not in hub.settings.profiles:
-        raise Refused(
+        raise RequestRefused(
             Code.BAD_REQUEST, "the profile is not configured at this hub", {"field": "profile"}
         )
     record = _record(request.name, profile)
     try:
         hub.sequencer.register(record)
     except Untrusted as error:
-        raise Refused(Code.CONFLICT, str(error)) from error
+        raise RequestRefused(Code.CONFLICT, str(error)) from error
     info = _info(record, hub.reader.labels())
     return answer(StreamsResponse(streams=(info,), server_version=SERVER_VERSION))
 
@@ -148,7 +148,7 @@ def _record(name: str, profile: Profile) -> StreamRecord:
     try:
         record.check()
     except Malformed as error:
-        raise Refused(Code.BAD_REQUEST, str(error), {"field": "name"}) from error
+        raise RequestRefused(Code.BAD_REQUEST, str(error), {"field": "name"}) from error
     return record
 
 
@@ -263,7 +263,7 @@ def _verify_limits(hub: HubContext, token: CapToken) -> None:
         raise Rejected(Failure.CAP_INVALID, "the rate is above what this hub allows")
     record = ControlRecord(kind=AUTHORIZE, body=token.encode())
     if len(record.encode()) > limits.max_hdr_bytes:
-        raise Refused(
+        raise RequestRefused(
             Code.LIMIT,
             "the capability is larger than this hub accepts",
             {"max_allowed": limits.max_hdr_bytes},
@@ -278,7 +278,7 @@ def _verify_policy(hub: HubContext, token: CapToken) -> None:
     for stream_id in token.allow.stream_ids:
         stream = hub.names.known(stream_id)
         if stream is None or not principal.may_write(stream.name):
-            raise Refused(
+            raise RequestRefused(
                 Code.FORBIDDEN,
                 f"{principal.name} must not write stream {stream_id.hex()}",
                 {"field": "stream_ids", "actual": stream_id},

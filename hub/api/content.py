@@ -25,7 +25,7 @@ MAX_VALUES: Final = 16_384
 """The number of values in a JSON body, unless a route has its own limit."""
 
 
-class Refused(VeenError):
+class RequestRefused(VeenError):
     """A request that the hub does not serve, with its error code and machine-readable detail."""
 
     def __init__(self, code: Code, message: str, detail: dict[str, Any] | None = None) -> None:
@@ -40,13 +40,13 @@ def query(cls: type[QueryT]) -> QueryT:
     values: dict[str, object] = {}
     for name, given in request.args.lists():
         if len(given) != 1:
-            raise Refused(Code.BAD_REQUEST, f"{name} is given more than once", {"field": name})
+            raise RequestRefused(Code.BAD_REQUEST, f"{name} is given more than once", {"field": name})
         number = name in _NUMBERS and _NUMBER.fullmatch(given[0])
         values[name] = int(given[0]) if number else given[0]
     try:
         return cls.from_json(values)
     except Malformed as error:
-        raise Refused(Code.BAD_REQUEST, str(error)) from error
+        raise RequestRefused(Code.BAD_REQUEST, str(error)) from error
 
 
 class TooManyValues(Malformed):
@@ -107,15 +107,17 @@ class RequestBody:
         return cls.from_json(strict_json_loads(self.raw, self.max_values))
 
     def envelope(self, cls: type[BodyT]) -> BodyT:
-        """The body as an object of ``cls``, or Refused with the code of the fault."""
+        """The body as an object of ``cls``, or RequestRefused with the code of the fault."""
         try:
             return self.parse(cls)
         except WrongVersion as error:
-            raise Refused(Code.VERSION, str(error)) from error
+            raise RequestRefused(Code.VERSION, str(error)) from error
         except TooManyValues as error:
-            raise Refused(Code.LIMIT, str(error), {"max_allowed": self.max_values}) from error
+            raise RequestRefused(
+                Code.LIMIT, str(error), {"max_allowed": self.max_values}
+            ) from error
         except Malformed as error:
-            raise Refused(Code.BAD_REQUEST, str(error)) from error
+            raise RequestRefused(Code.BAD_REQUEST, str(error)) from error
 
 
 class BodyTooLarge(Exception):
@@ -128,13 +130,13 @@ class BodyTooLarge(Exception):
 
 def request_format() -> ContentFormat:
     if request.content_encoding not in (None, "", "identity"):
-        raise Refused(
+        raise RequestRefused(
             Code.BAD_REQUEST, f"content-encoding {request.content_encoding} is not supported"
         )
     format_ = _format_of(request.mimetype)
     if format_ is None:
         known_types = " or ".join(known.value for known in ContentFormat)
-        raise Refused(
+        raise RequestRefused(
             Code.BAD_REQUEST, f"content-type: expected {known_types}, got {request.mimetype!r}"
         )
     return format_
@@ -155,7 +157,7 @@ def bounded_body(bound: int, max_values: int = MAX_VALUES) -> RequestBody:
     try:
         return replace(read_body(request_format(), bound), max_values=max_values)
     except BodyTooLarge as error:
-        raise Refused(Code.LIMIT, str(error), {"max_allowed": bound}) from error
+        raise RequestRefused(Code.LIMIT, str(error), {"max_allowed": bound}) from error
 
 
 def small_body() -> RequestBody:
@@ -166,7 +168,7 @@ def small_body() -> RequestBody:
 def no_body() -> RequestBody:
     """The empty body of a GET; any other is refused."""
     if request.content_length:
-        raise Refused(Code.BAD_REQUEST, "expected no body in a GET request, got one")
+        raise RequestRefused(Code.BAD_REQUEST, "expected no body in a GET request, got one")
     return RequestBody(b"", ContentFormat.JSON)
 
 

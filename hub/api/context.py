@@ -19,7 +19,7 @@ from flask import Flask, current_app, request
 from prometheus_client import CollectorRegistry
 
 from hub.admission import VerifiedMsg, prefilter, signed, structural
-from hub.api.content import Refused
+from hub.api.content import RequestRefused
 from hub.metrics import HttpMetrics, http_metrics
 from hub.policy import Policy, PolicyPrincipal
 from hub.sequencer.committer import Outcome, Unavailable
@@ -191,13 +191,13 @@ class RequestCredentials:
         if authorization is not None:
             return self._bearer(authorization)
         if "Signature" not in request.headers:
-            raise Refused(
+            raise RequestRefused(
                 Code.UNAUTHORIZED, "expected a bearer token or a signed request, got neither"
             )
         try:
             return self._signatures.principal(_message(), body)
         except NotSigned as error:
-            raise Refused(Code.UNAUTHORIZED, str(error)) from error
+            raise RequestRefused(Code.UNAUTHORIZED, str(error)) from error
 
     def _bearer(self, authorization: str) -> PolicyPrincipal:
         """Compare with every principal, in constant time."""
@@ -209,7 +209,7 @@ class RequestCredentials:
             if hmac.compare_digest(principal.token_sha256 or b"", digest)
         ]
         if scheme.lower() != _BEARER or not matching:
-            raise Refused(Code.UNAUTHORIZED, "the token belongs to no principal of the policy")
+            raise RequestRefused(Code.UNAUTHORIZED, "the token belongs to no principal of the policy")
         return matching[0]
 
 
@@ -260,7 +260,7 @@ class Viewer:
         """The label, if the viewer may read it."""
         row = self.reader.label(label)
         if not self.may_read(row):
-            raise Refused(
+            raise RequestRefused(
                 Code.FORBIDDEN,
                 "the principal may not access the stream of this label",
                 {"label": label},
@@ -281,7 +281,7 @@ class Viewer:
         if self.principal is None or self.principal.role.reads_recorder_checkpoints:
             return
         role = self.principal.role.title
-        raise Refused(Code.FORBIDDEN, f"role {role} may not read recorder checkpoints")
+        raise RequestRefused(Code.FORBIDDEN, f"role {role} may not read recorder checkpoints")
 
     def _reads_everything(self) -> bool:
         return self.principal is None or _EVERYTHING in self.principal.read
@@ -305,7 +305,7 @@ class Access:
         """The sender, who must be a principal that manages the hub, even where reads are open."""
         principal = self._credentials.principal(body)
         if not principal.role.manages:
-            raise Refused(Code.FORBIDDEN, f"role {principal.role.title} may not manage the hub")
+            raise RequestRefused(Code.FORBIDDEN, f"role {principal.role.title} may not manage the hub")
         return principal
 
 

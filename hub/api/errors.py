@@ -10,7 +10,7 @@ from flask import Flask, g, request
 from flask.typing import ResponseReturnValue
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, RequestEntityTooLarge
 
-from hub.api.content import Refused, answer
+from hub.api.content import RequestRefused, answer
 from hub.sequencer.committer import NotFound, Unavailable
 from hub.storage.reader import Missing
 from veen.errors import Code, Rejected
@@ -35,7 +35,7 @@ def refusal(error: Rejected | Unavailable) -> ErrorEnvelope:
 
 
 def install(app: Flask) -> None:
-    app.register_error_handler(Refused, _refused)
+    app.register_error_handler(RequestRefused, _refused)
     app.register_error_handler(Rejected, _failed)
     app.register_error_handler(Unavailable, _failed)
     app.register_error_handler(Missing, _missing)
@@ -65,7 +65,7 @@ def _send(envelope: ErrorEnvelope) -> ResponseReturnValue:
     return response
 
 
-def _refused(error: Refused) -> ResponseReturnValue:
+def _refused(error: RequestRefused) -> ResponseReturnValue:
     return _send(_envelope(error.code, error.message, error.detail))
 
 

@@ -18,8 +18,8 @@ from flask import Blueprint, Response, g
 from hub.api.content import (
     BodyTooLarge,
     ContentFormat,
-    Refused,
     RequestBody,
+    RequestRefused,
     answer,
     answer_bytes,
     answer_format,
@@ -213,12 +213,12 @@ def _announced(body: RequestBody) -> int:
             at = cbor.uint(body.raw, at)[1]
         return cbor.array(body.raw, at)[0]
     except Malformed as error:
-        raise Refused(Code.BAD_REQUEST, str(error)) from error
+        raise RequestRefused(Code.BAD_REQUEST, str(error)) from error
 
 
 def _verify_batch_size(count: int) -> None:
     if count > MAX_BATCH:
-        raise Refused(
+        raise RequestRefused(
             Code.LIMIT,
             f"batch too large: expected at most {MAX_BATCH} messages, got {count}",
             {"field": "msgs", "max_allowed": MAX_BATCH, "actual": count},

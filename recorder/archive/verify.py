@@ -107,7 +107,7 @@ class ArchiveVerified:
         return not self.flaws
 
 
-class _Check:
+class _ArchiveCheck:
     """Collects all flaws instead of stopping at the first."""
 
     def __init__(
@@ -301,6 +301,6 @@ def check(
     ``known`` is the newest identity of the hub that did not come from the store.
     """
     if not read_all:
-        return _Check(archive, None, known).run(progress)
+        return _ArchiveCheck(archive, None, known).run(progress)
     with tempfile.TemporaryDirectory(prefix="veen-archive-") as scratch:
-        return _Check(archive, Path(scratch), known).run(progress)
+        return _ArchiveCheck(archive, Path(scratch), known).run(progress)

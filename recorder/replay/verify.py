@@ -69,7 +69,7 @@ def check_file(
     records = read_records(path, form)
     first = next(records, None)
     plan = _plan(path, first, checkpoint)
-    check = _Check(plan, form, plan.verify(hub_id, known))
+    check = _ReplayCheck(plan, form, plan.verify(hub_id, known))
     _verify_has_proofs(path, plan)
     end = _take_all(path, check, records, progress) or len(first.raw if first else b"")
     check.cursor.verify_complete()
@@ -97,7 +97,7 @@ def _verify_has_proofs(path: Path, plan: ReplayPlan) -> None:
 
 
 def _take_all(
-    path: Path, check: _Check, records: Iterator[OutputRecord], progress: Progress
+    path: Path, check: _ReplayCheck, records: Iterator[OutputRecord], progress: Progress
 ) -> int:
     """Verify all records; return where the last one ends, 0 without any."""
     end = 0
@@ -112,13 +112,13 @@ def _take_all(
     return end
 
 
-class _Check:
+class _ReplayCheck:
     def __init__(self, plan: ReplayPlan, form: RecordFormat, hub: HubIdentity) -> None:
         self.cursor = OutputCursor(plan)
         self._hub = hub
         self._form = form
         self._queues = {
-            stream_range.stream: _StreamState(plan, hub, stream_range.stream, stream_range.from_seq)
+            stream_range.stream: _StreamCheck(plan, hub, stream_range.stream, stream_range.from_seq)
             for stream_range in plan.stream_ranges
         }
         self._counts: Counter[str] = Counter()
@@ -184,7 +184,7 @@ def _unopened(written: WrittenItem, pair: Pair) -> Item:
     )
 
 
-class _StreamState:
+class _StreamCheck:
     """Verifies the pairs of a stream by the invariants, from proof to proof."""
 
     def __init__(self, plan: ReplayPlan, hub: HubIdentity, stream: str, from_seq: int) -> None:

@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, ClassVar, Final
 
 from recorder.index.engine import EngineLimits, answer
 from recorder.index.reader import snapshot
@@ -118,8 +118,10 @@ def _offset_of(places: BinaryIO, row: int) -> int:
     return int.from_bytes(os.pread(places.fileno(), _OFFSET_BYTES, row * _OFFSET_BYTES), "big")
 
 
-class NoCheckpoint(VeenError):
+class NoQueryCheckpoint(VeenError):
     """There is no recorder checkpoint that covers the streams of a query."""
+
+    error_code: ClassVar[str] = "NO_CHECKPOINT"
 
     def __init__(self) -> None:
         super().__init__(
@@ -155,7 +157,7 @@ class InlineEngine:
             held.verify_no_alarms()
             checkpoint = held.latest(descriptor.scope)
         if checkpoint is None:
-            raise NoCheckpoint
+            raise NoQueryCheckpoint
         checkpoint.verify(self._hub())
         return checkpoint
 

@@ -22,14 +22,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from recorder.archive.store import HubArchive, NoArchive
 from recorder.index.reader import snapshot
 from recorder.index.tables import IndexHome
 from recorder.query.descriptor import Descriptor, read_row
 from recorder.query.digest import ResultDigest, RowsHash, Searched, rows_hash
-from recorder.service.execute import CHECKPOINT_FILE, WITNESS_FILE, NoCheckpoint, RowsWriter
+from recorder.service.execute import CHECKPOINT_FILE, WITNESS_FILE, NoQueryCheckpoint, RowsWriter
 from veen.errors import Untrusted, VeenError
 from veen.hub_identity import HubIdentity
 from veen.label import derive_label, routing_key, stream_id
@@ -46,8 +46,10 @@ _LOG_TAIL_BYTES: Final = 600
 SPARK: Final = "spark"
 
 
-class NotArchived(VeenError):
+class QueryNotArchived(VeenError):
     """The archive has reached no checkpoint that covers the streams of a query."""
+
+    error_code: ClassVar[str] = "NOT_ARCHIVED"
 
 
 class ArchivedCheckpoints:
@@ -71,12 +73,12 @@ class ArchivedCheckpoints:
             held.verify_no_alarms()
             newest = held.latest(descriptor.scope)
             if newest is None:
-                raise NoCheckpoint
+                raise NoQueryCheckpoint
             _verify_archived(newest, ends)
             agreed = held.agreed(descriptor.scope)
             checkpoint = next((item for item in agreed if _reaches(ends, item)), None)
         if checkpoint is None:
-            raise NotArchived(f"the archive has reached no recorder checkpoint yet: {_REMEDY}")
+            raise QueryNotArchived(f"the archive has reached no recorder checkpoint yet: {_REMEDY}")
         checkpoint.verify(self._hub())
         return checkpoint
 
@@ -87,7 +89,7 @@ class ArchivedCheckpoints:
         except NotAllowed:
             raise
         except (StoreRefused, NoArchive) as error:
-            raise NotArchived(f"{error}: {_REMEDY}") from error
+            raise QueryNotArchived(f"{error}: {_REMEDY}") from error
         routing = routing_key(archive.keys.hub_id)
         refs = {
             stream: manifest.ref(derive_label(routing, stream_id(stream), 0)) for stream in streams
@@ -100,7 +102,7 @@ def _verify_archived(newest: RecorderCheckpoint, ends: Mapping[str, int]) -> Non
     for stream, archived in ends.items():
         end = newest.end(stream)
         if not archived and end is not None and end.last_seq:
-            raise NotArchived(f"the archive holds nothing of {stream}: {_REMEDY}")
+            raise QueryNotArchived(f"the archive holds nothing of {stream}: {_REMEDY}")
 
 
 def _reaches(ends: Mapping[str, int], checkpoint: RecorderCheckpoint) -> bool:

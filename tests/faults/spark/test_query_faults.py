@@ -18,7 +18,7 @@ from recorder.query.descriptor import normalise
 from spark_jobs.query_chunk import QueryTerms, look, reader_scope
 from spark_jobs.query_collect import findings
 from spark_jobs.query_digest import answer
-from spark_jobs.query_plan import ChunkFacts, ChunkTask, NotInArchive, Refused, plans
+from spark_jobs.query_plan import ChunkFacts, ChunkTask, NotInArchive, QueryRefused, plans
 from support.audit import audit_files
 from support.long_form import LONG
 from support.recorder.query_histories import STREAMS as FILLED
@@ -84,7 +84,7 @@ class Looked:
         result = dict(known or {})
         for piece in pieces:
             for item in look(self.terms, piece):
-                if isinstance(item, Refused):
+                if isinstance(item, QueryRefused):
                     raise Untrusted(item.detail)
                 if isinstance(item, ChunkFacts):
                     result[item.number] = item

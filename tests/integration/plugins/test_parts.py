@@ -14,7 +14,7 @@ from veen_page_artefacts import OfRun, file_of, picture_of
 from veen_page_bridge import receipt
 from veen_page_log import CheckpointPair, streams
 from veen_page_render import PageFrame, render
-from veen_page_services import NoZone, opened
+from veen_page_services import PageZoneUnset, opened
 
 from bridge.carrier.directory import carrier_name
 from recorder.index import tables
@@ -40,7 +40,7 @@ def spoil(database: Path, table: str) -> None:
 
 
 def test_a_process_without_a_zone_is_told_so() -> None:
-    with pytest.raises(NoZone, match="VEEN_ZONE is not set"):
+    with pytest.raises(PageZoneUnset, match="VEEN_ZONE is not set"):
         opened({})
 
 

@@ -12,11 +12,11 @@ import pytest
 from recorder.archive.store import archive_in
 from recorder.query.descriptor import Descriptor, normalise
 from recorder.query.digest import ResultDigest
-from recorder.service.execute import NoCheckpoint
+from recorder.service.execute import NoQueryCheckpoint
 from recorder.service.spark import (
     ArchivedCheckpoints,
     JobFailed,
-    NotArchived,
+    QueryNotArchived,
     SparkEngine,
     SparkQueries,
     SparkWork,
@@ -85,10 +85,10 @@ def test_streams_without_events_keep_nobody_back(
 def test_no_archive_and_one_of_nothing_name_what_is_to_be_done(
     world: Any, store: FileSettings, archived: ArchivedCheckpoints
 ) -> None:
-    with pytest.raises(NotArchived, match=r"expected a readable store.*veen archive push"):
+    with pytest.raises(QueryNotArchived, match=r"expected a readable store.*veen archive push"):
         archived.latest(a_question())
     (store.root / "objects").mkdir(parents=True)
-    with pytest.raises(NotArchived, match=r"no archive of hub.*veen archive push"):
+    with pytest.raises(QueryNotArchived, match=r"no archive of hub.*veen archive push"):
         archived.latest(a_question())
 
 
@@ -96,7 +96,7 @@ def test_a_stream_that_no_checkpoint_speaks_of_has_none(
     world: Any, store: FileSettings, archived: ArchivedCheckpoints
 ) -> None:
     world.archived(store)
-    with pytest.raises(NoCheckpoint):
+    with pytest.raises(NoQueryCheckpoint):
         archived.latest(a_question("record/unheard-of"))
 
 

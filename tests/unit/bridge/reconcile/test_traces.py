@@ -12,7 +12,7 @@ from bridge.audit_log import (
     RecordedEntry,
 )
 from bridge.prove.claims import chain, prove_traces
-from bridge.prove.evidence import ImportedEvent, OriginKey, ProofEvidence
+from bridge.prove.evidence import OriginKey, ProofEvidence, VerifiedImport
 from bridge.prove.imports import NONE_READ, Completed, Completions
 from bridge.reconcile.facts import ImportedFact, LedgerFact
 from support.bridge.reconcile_histories import named
@@ -50,7 +50,7 @@ class Told:
     def is_here(self, evidence: ProofEvidence, n: int) -> None:
         bridge, hub, stream = self.place
         key = OriginKey(named(hub), stream, n)
-        evidence.events[key] = ImportedEvent(
+        evidence.events[key] = VerifiedImport(
             key,
             ImportedFact.IMPORTED,
             named("l"),
