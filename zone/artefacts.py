@@ -30,6 +30,8 @@ _BEGUN: Final = ("signed", "pushed")
 """Initial states; an artefact in a later state does not return to them."""
 OVER: Final = "over"
 """The state of an alarm that is resolved."""
+_VERSION: Final = 1
+"""The version of a file; the first files had none, and the same fields."""
 _UNRESOLVED: Final = "unresolved"
 _EARLIER_MARKS: Final = "standing"
 """The directory of marks of an earlier version; renamed by the next write."""
@@ -148,6 +150,11 @@ def decode(file: Path) -> Artefact:
         document = json.loads(file.read_bytes())
     except ValueError as error:
         raise BadArtefact(f"{file}: expected JSON: {error}; remove it") from error
+    if type(document) is dict and document.pop("version", _VERSION) != _VERSION:
+        raise BadArtefact(
+            f"{file}: expected version {_VERSION}, got a newer one; use the version of veen that "
+            "wrote it"
+        )
     seen = _seen(file, document.pop("seen", None)) if type(document) is dict else None
     if type(document) is not dict or {key: type(document[key]) for key in document} not in _SHAPES:
         raise BadArtefact(f"{file}: expected the fields of an artefact, got others; remove it")
@@ -168,7 +175,8 @@ def _seen(file: Path, value: Any) -> Seen | None:
 
 
 def _encode(artefact: Artefact) -> bytes:
-    document = {field.name: getattr(artefact, field.name) for field in fields(artefact)}
+    document: dict[str, Any] = {"version": _VERSION}
+    document |= {field.name: getattr(artefact, field.name) for field in fields(artefact)}
     document["summary"] = dict(artefact.summary)
     seen = document.pop("seen")
     if seen is not None:

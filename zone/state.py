@@ -20,6 +20,7 @@ from veen.system.child_process import Born, boot_id, end_with_parent
 from zone.directory import ZoneHome
 from zone.services import ZoneService
 
+_VERSION: Final = 1
 _STOP_SEC: Final = 20.0
 _log = logging.getLogger(__name__)
 _MOST_LINES: Final = 200
@@ -160,7 +161,12 @@ def read(home: ZoneHome) -> ZoneState:
         document = json.loads(_file(home).read_bytes())
     except FileNotFoundError:
         return DOWN
-    # A file of an earlier version has no boot id. The holder of the lock runs in this boot.
+    if document.get("version", 0) > _VERSION:
+        raise Refused(
+            f"{_file(home)}: expected version {_VERSION} or older, got {document['version']}; use "
+            "the version of veen that started the zone"
+        )
+    # A file of version 0 has no boot id. The holder of the lock runs in this boot.
     unknown = None if _has_boot(document) or not is_held(home) else boot_id()
     supervisor = document["supervisor"]
     return ZoneState(
@@ -178,7 +184,7 @@ def read(home: ZoneHome) -> ZoneState:
 
 
 def write(home: ZoneHome, state: ZoneState) -> None:
-    document = asdict(state) | {"stage": state.stage.value}
+    document = {"version": _VERSION} | asdict(state) | {"stage": state.stage.value}
     durable.write(_file(home), json.dumps(document, indent=1).encode() + b"\n")
 
 

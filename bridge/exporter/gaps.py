@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from veen.errors import Malformed
+from veen.errors import Malformed, WrongVersion
 from veen.wire import canonical_json
 from veen.wire.canonical_json import parse_json
 
@@ -70,6 +70,7 @@ class GapFile:
         if len(raw) > MAX_BYTES:
             raise Malformed(f"expected a gap file of at most {MAX_BYTES} bytes, got more")
         document = parse_json(raw)
+        _verify_version(document)
         try:
             gap_file = cls(
                 bytes.fromhex(document["source_hub_id"]), tuple(map(_gap, document["gaps"]))
@@ -92,3 +93,11 @@ def _gap(value: Any) -> ExportGap:
     if type(gap.to_seq) is not int or not 1 <= gap.from_seq <= gap.to_seq < _MOST:
         raise Malformed(f"a gap: expected a range, got {gap.from_seq} to {gap.to_seq}")
     return gap
+
+
+def _verify_version(document: Any) -> None:
+    if isinstance(document, dict) and document.get("version", _VERSION) != _VERSION:
+        raise WrongVersion(
+            f"expected version {_VERSION}, got {document['version']!r}; use the version of veen "
+            "that wrote it"
+        )

@@ -27,7 +27,9 @@ from veen.system import durable, filelock
 from veen.wire.body import AnyItem
 from veen.wire.canonical_json import value_to_cbor
 
-_NOBODY: Final = bytes(32)
+_VERSION: Final = 1
+"""The version of the cache; a cache of another version is read again from the hub."""
+_NO_PRINCIPAL: Final = bytes(32)
 _MAX_BYTES: Final = 1 << 24
 
 
@@ -61,22 +63,24 @@ class ExportLog:
             _verify_goes_on(reader, stored)
         new = tuple(read_log(reader, ONLINE_LOG, stored.last_seq + 1, author=self._author))
         if new:
-            self._keep(stored, new, _root_at(reader, new[-1].seq))
+            self._store(stored, new, _root_at(reader, new[-1].seq))
         return (*stored.entries, *new)
 
     def _stored(self) -> StoredEntries:
         try:
             head = json.loads(self._head.read_bytes())
+            if head.get("version", _VERSION) != _VERSION:
+                return StoredEntries()
             with self._lines.open("rb") as file:
                 lines = file.read(head["size"])
             if h(lines).hex() != head["sha256"]:
                 return StoredEntries()
             entries = tuple(_decode(line) for line in lines.splitlines())
             return StoredEntries(entries, bytes.fromhex(head["root"]), lines)
-        except (FileNotFoundError, ValueError, KeyError, TypeError, Malformed):
+        except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, Malformed):
             return StoredEntries()
 
-    def _keep(self, entries: StoredEntries, new: Sequence[RecordedEntry], root: bytes) -> None:
+    def _store(self, entries: StoredEntries, new: Sequence[RecordedEntry], root: bytes) -> None:
         """Append entries; the lines are on disk before the head counts them."""
         added = b"".join(_encode(entry) for entry in new)
         handle = os.open(self._lines, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, durable.FILE_MODE)
@@ -89,6 +93,7 @@ class ExportLog:
         digest.update(entries.lines)
         digest.update(added)
         head = {
+            "version": _VERSION,
             "root": root.hex(),
             "sha256": digest.digest().hex(),
             "size": len(entries.lines) + len(added),
@@ -128,7 +133,7 @@ def _decode(line: bytes) -> RecordedEntry:
     seq, hub_ts, kind, document = fields
     event = RecordEvent(
         subject_id="",
-        principal_id=_NOBODY,
+        principal_id=_NO_PRINCIPAL,
         event_type=kind,
         event_time=0,
         origin="",

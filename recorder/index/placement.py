@@ -21,12 +21,13 @@ from recorder.index.tables import IndexedStream, IndexHome, transaction
 from recorder.index.writer import IndexWriter
 from recorder.stream_map import CHANGES, RecorderStreamMap
 from veen.digest import h
-from veen.errors import Malformed, VeenError
+from veen.errors import Malformed, VeenError, WrongVersion
 from veen.events import RecordEvent, is_import
 from veen.system import durable
 from veen.wire import canonical_json
 from veen.wire.body import AnyItem
 
+_VERSION: Final = 1
 WRONG_STREAM: Final = "WRONG_STREAM"
 """The fault of an event whose type is mapped to another stream."""
 
@@ -73,11 +74,21 @@ def accepted(home: IndexHome) -> dict[str, str]:
         return {}
     except ValueError as error:
         raise _damaged(home, error) from error
-    if not isinstance(document, dict) or not all(
-        isinstance(stream, str) for stream in document.values()
-    ):
+    return _types(home, document)
+
+
+def _types(home: IndexHome, document: Any) -> dict[str, str]:
+    """The map of a document; one of an earlier version is the map alone."""
+    is_current = isinstance(document, dict) and isinstance(document.get("types"), dict)
+    if is_current and document.get("version") != _VERSION:
+        raise WrongVersion(
+            f"{home.stream_map}: expected version {_VERSION}, got {document.get('version')!r}; use "
+            "the version of veen that wrote it"
+        )
+    types = document["types"] if is_current else document
+    if not isinstance(types, dict) or not all(isinstance(name, str) for name in types.values()):
         raise _damaged(home, "expected a map of event types to streams")
-    return document
+    return types
 
 
 def unlogged(before: Types, now: Types, history: Sequence[Migration]) -> list[str]:
@@ -146,7 +157,8 @@ class PlacementCheck:
         self.trouble = _format_change(kinds, before, now) if kinds else None
         types = before | {kind: stream for kind, stream in now.items() if kind not in kinds}
         if types != before:
-            durable.write(self._home.stream_map, canonical_json.encode(types))
+            content = canonical_json.encode({"version": _VERSION, "types": types})
+            durable.write(self._home.stream_map, content)
         self._begin(types, history)
         for row in writer.streams():
             # Imported events follow the stream map of their origin.

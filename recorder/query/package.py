@@ -24,7 +24,7 @@ from recorder.query.evidence import VerifiedStream, Witness, WitnessCheck, recei
 from recorder.query.select import QueryEntry, Row, matches
 from recorder.service.errors import BadDescriptor
 from veen.client.session import newest_identity
-from veen.errors import Malformed, Untrusted
+from veen.errors import Malformed, Untrusted, WrongVersion
 from veen.events import IMPORT_SCHEMA as IMPORTED
 from veen.events import is_import, read_imported
 from veen.hub_identity import HubIdentity
@@ -131,8 +131,13 @@ class Package:
         """Decode the canonical form of a package, or raise Malformed; nothing is verified yet."""
         value = read_canonical(raw, JsonLimits(max_bytes=max_bytes, max_depth=_MAX_DEPTH))
         shape = DescriptorShape.of(value, "the package", _KEYS)
-        if (shape.value("format"), shape.value("version")) != (FORMAT, VERSION):
-            raise Malformed(f"expected a proof package of version {VERSION}")
+        if shape.value("format") != FORMAT:
+            raise Malformed(f"expected the format {FORMAT!r}, got {shape.value('format')!r:.60}")
+        if shape.value("version") != VERSION:
+            raise WrongVersion(
+                f"expected version {VERSION}, got {shape.value('version')!r:.60}; use the version "
+                "of veen that wrote it"
+            )
         hub = DescriptorShape.of(shape.value("hub"), "package.hub", ("identity", "signature"))
         return cls(
             descriptor=_descriptor(shape.value("descriptor")),

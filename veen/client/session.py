@@ -18,7 +18,7 @@ from typing import Any, Final
 from veen.checkpoint import Checkpoint
 from veen.client.hub_api import HubApi
 from veen.client.transport import HubAddress
-from veen.errors import Malformed, Untrusted, VeenError
+from veen.errors import Malformed, Untrusted, VeenError, WrongVersion
 from veen.hub_identity import HubIdentity, HubKey
 from veen.invariants import NEW_CLIENT, ClientCursor, Rules
 from veen.keystore.card import Identity
@@ -192,6 +192,8 @@ def load_state(path: Path) -> ClientState:
         return ClientState()
     try:
         return _parse(json.loads(text))
+    except WrongVersion as error:
+        raise BadState(f"{path}: {error}") from error
     except (ValueError, KeyError, TypeError, AttributeError, Untrusted) as error:
         raise BadState(f"{path} is damaged ({error}); move it away, then: veen resync") from error
 
@@ -239,7 +241,10 @@ def _plain_receipt(receipt: Receipt | None) -> str | None:
 
 def _parse(document: Any) -> ClientState:
     if document["ver"] != _VERSION:
-        raise Malformed(f"unsupported version {document['ver']!r}")
+        raise WrongVersion(
+            f"expected version {_VERSION}, got {document['ver']!r}; use the version of veen that "
+            "wrote it"
+        )
     return ClientState(
         hubs={url: _hub(hub) for url, hub in document["hubs"].items()},
         views={
