@@ -5,6 +5,9 @@ from __future__ import annotations
 from enum import Enum
 from typing import ClassVar, Final
 
+LATER_RELEASE: Final = "a later release wrote it; run that release, or a later one"
+"""What to do about a file of an unknown version."""
+
 
 class VeenError(Exception):
     """The base class of all errors of this project.

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from veen.errors import VeenError
+from veen.errors import LATER_RELEASE, VeenError
 from veen.system import durable, filelock
 
 FOLDER: Final = "artefacts"
@@ -151,10 +151,7 @@ def decode(file: Path) -> Artefact:
     except ValueError as error:
         raise BadArtefact(f"{file}: expected JSON: {error}; remove it") from error
     if type(document) is dict and document.pop("version", _VERSION) != _VERSION:
-        raise BadArtefact(
-            f"{file}: expected version {_VERSION}, got a newer one; use the version of veen that "
-            "wrote it"
-        )
+        raise BadArtefact(f"{file}: expected version {_VERSION}, got another one: {LATER_RELEASE}")
     seen = _seen(file, document.pop("seen", None)) if type(document) is dict else None
     if type(document) is not dict or {key: type(document[key]) for key in document} not in _SHAPES:
         raise BadArtefact(f"{file}: expected the fields of an artefact, got others; remove it")

@@ -14,7 +14,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from veen.errors import Refused
+from veen.errors import LATER_RELEASE, Refused
 from veen.system import durable, filelock, zone_parts
 from veen.system.child_process import Born, boot_id, end_with_parent
 from zone.directory import ZoneHome
@@ -163,8 +163,8 @@ def read(home: ZoneHome) -> ZoneState:
         return DOWN
     if document.get("version", 0) > _VERSION:
         raise Refused(
-            f"{_file(home)}: expected version {_VERSION} or older, got {document['version']}; use "
-            "the version of veen that started the zone"
+            f"{_file(home)}: expected version {_VERSION} or older, got {document['version']}: "
+            f"{LATER_RELEASE}"
         )
     # A file of version 0 has no boot id. The holder of the lock runs in this boot.
     unknown = None if _has_boot(document) or not is_held(home) else boot_id()

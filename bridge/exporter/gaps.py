@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from veen.errors import Malformed, WrongVersion
+from veen.errors import LATER_RELEASE, Malformed, WrongVersion
 from veen.wire import canonical_json
 from veen.wire.canonical_json import parse_json
 
@@ -98,6 +98,5 @@ def _gap(value: Any) -> ExportGap:
 def _verify_version(document: Any) -> None:
     if isinstance(document, dict) and document.get("version", _VERSION) != _VERSION:
         raise WrongVersion(
-            f"expected version {_VERSION}, got {document['version']!r}; use the version of veen "
-            "that wrote it"
+            f"expected version {_VERSION}, got {document['version']!r}: {LATER_RELEASE}"
         )

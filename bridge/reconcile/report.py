@@ -27,7 +27,7 @@ from bridge.reconcile.facts import (
 from bridge.reconcile.ranges import FactRun, Ranges, repeated
 from veen.crypto import SigningKey, signature_is_valid
 from veen.digest import ht
-from veen.errors import Malformed, Untrusted, WrongVersion
+from veen.errors import LATER_RELEASE, Malformed, Untrusted, WrongVersion
 from veen.wire import canonical_json
 from veen.wire.canonical_json import parse_json
 
@@ -511,8 +511,8 @@ class SignedReconcileReport:
             raise Malformed("expected a report of veen bridge reconcile, got another document")
         if report.get("version") != VERSION:
             raise WrongVersion(
-                f"expected a report of version {VERSION}, got {report.get('version')!r}; use the "
-                "version of veen that wrote it"
+                f"expected a report of version {VERSION}, got {report.get('version')!r}: "
+                f"{LATER_RELEASE}"
             )
         if signed.encode() != raw.removesuffix(b"\n"):
             raise Malformed("expected canonical JSON, got another form of the report")

@@ -21,7 +21,7 @@ from recorder.index.tables import IndexedStream, IndexHome, transaction
 from recorder.index.writer import IndexWriter
 from recorder.stream_map import CHANGES, RecorderStreamMap
 from veen.digest import h
-from veen.errors import Malformed, VeenError, WrongVersion
+from veen.errors import LATER_RELEASE, Malformed, VeenError, WrongVersion
 from veen.events import RecordEvent, is_import
 from veen.system import durable
 from veen.wire import canonical_json
@@ -82,8 +82,8 @@ def _types(home: IndexHome, document: Any) -> dict[str, str]:
     is_current = isinstance(document, dict) and isinstance(document.get("types"), dict)
     if is_current and document.get("version") != _VERSION:
         raise WrongVersion(
-            f"{home.stream_map}: expected version {_VERSION}, got {document.get('version')!r}; use "
-            "the version of veen that wrote it"
+            f"{home.stream_map}: expected version {_VERSION}, got {document.get('version')!r}: "
+            f"{LATER_RELEASE}"
         )
     types = document["types"] if is_current else document
     if not isinstance(types, dict) or not all(isinstance(name, str) for name in types.values()):

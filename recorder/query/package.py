@@ -24,7 +24,7 @@ from recorder.query.evidence import VerifiedStream, Witness, WitnessCheck, recei
 from recorder.query.select import QueryEntry, Row, matches
 from recorder.service.errors import BadDescriptor
 from veen.client.session import newest_identity
-from veen.errors import Malformed, Untrusted, WrongVersion
+from veen.errors import LATER_RELEASE, Malformed, Untrusted, WrongVersion
 from veen.events import IMPORT_SCHEMA as IMPORTED
 from veen.events import is_import, read_imported
 from veen.hub_identity import HubIdentity
@@ -135,8 +135,7 @@ class Package:
             raise Malformed(f"expected the format {FORMAT!r}, got {shape.value('format')!r:.60}")
         if shape.value("version") != VERSION:
             raise WrongVersion(
-                f"expected version {VERSION}, got {shape.value('version')!r:.60}; use the version "
-                "of veen that wrote it"
+                f"expected version {VERSION}, got {shape.value('version')!r:.60}: {LATER_RELEASE}"
             )
         hub = DescriptorShape.of(shape.value("hub"), "package.hub", ("identity", "signature"))
         return cls(

@@ -18,7 +18,7 @@ from typing import Any, Final
 from veen.checkpoint import Checkpoint
 from veen.client.hub_api import HubApi
 from veen.client.transport import HubAddress
-from veen.errors import Malformed, Untrusted, VeenError, WrongVersion
+from veen.errors import LATER_RELEASE, Malformed, Untrusted, VeenError, WrongVersion
 from veen.hub_identity import HubIdentity, HubKey
 from veen.invariants import NEW_CLIENT, ClientCursor, Rules
 from veen.keystore.card import Identity
@@ -241,10 +241,7 @@ def _plain_receipt(receipt: Receipt | None) -> str | None:
 
 def _parse(document: Any) -> ClientState:
     if document["ver"] != _VERSION:
-        raise WrongVersion(
-            f"expected version {_VERSION}, got {document['ver']!r}; use the version of veen that "
-            "wrote it"
-        )
+        raise WrongVersion(f"expected version {_VERSION}, got {document['ver']!r}: {LATER_RELEASE}")
     return ClientState(
         hubs={url: _hub(hub) for url, hub in document["hubs"].items()},
         views={

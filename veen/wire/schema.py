@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Protocol, TypeVar, Union, get_args, get_origin
 
-from veen.errors import Malformed, WrongSize, WrongVersion
+from veen.errors import LATER_RELEASE, Malformed, WrongSize, WrongVersion
 from veen.wire import cbor
 
 T = TypeVar("T")
@@ -122,7 +122,7 @@ class VersionNumber(Same, Checked):
 
     def check(self, value: int) -> None:
         if value != VERSION:
-            raise WrongVersion(f"expected version {VERSION}, got {value}")
+            raise WrongVersion(f"expected version {VERSION}, got {value}: {LATER_RELEASE}")
 
     def plain(self, value: int) -> int:
         self.check(_of_type(value, int))

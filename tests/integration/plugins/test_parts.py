@@ -52,7 +52,7 @@ def test_a_damaged_artefact_hides_its_own_list_only(make_zone: Callable[..., Any
     file.write_text("{")
     html = zone.html()
     assert "This part cannot be shown" in html
-    assert "not JSON" in html
+    assert "expected JSON" in html
     assert "/veen/audit/" + "a" * 64 in html
 
 
@@ -135,7 +135,7 @@ def test_the_pages_of_one_artefact_are_text_and_never_markup(
     seen = OfRun(made=(item,), looked_at=(item,))
     more = {"has_file": True, "has_picture": False, "receipt": MARKUP, "where": MARKUP}
     for html in (
-        render("veen_page_artefact.html", PageFrame("", NOW), one=item, **more),
+        render("veen_page_artefact.html", PageFrame("", NOW), artefact=item, **more),
         render("veen_page_run.html", PageFrame("", NOW), dag_id=MARKUP, run_id=MARKUP, found=seen),
         render("veen_page_refused.html", PageFrame("", NOW), code=404, detail=MARKUP, login=""),
     ):

@@ -23,16 +23,20 @@ LINE = {"event_type": "order.placed", "subject_id": "u", "origin": "o", "payload
 @pytest.mark.parametrize(
     ("changes", "detail"),
     [
-        pytest.param({"event_type": "order.lost"}, "'order.lost'; known are log", id="unknown"),
-        pytest.param({"subject_id": ""}, "subject_id = '' has 0 bytes", id="no subject"),
+        pytest.param(
+            {"event_type": "order.lost"}, "'order.lost'; expected one of log", id="unknown"
+        ),
+        pytest.param(
+            {"subject_id": ""}, "subject_id = '': expected 1 to 512 bytes, got 0", id="no subject"
+        ),
         pytest.param({"origin": ""}, "origin", id="no origin"),
-        pytest.param({"subject_id": "s" * 513}, "has 513 bytes", id="long subject"),
-        pytest.param({"subject_id": "\ud800"}, "no text", id="half a sign"),
+        pytest.param({"subject_id": "s" * 513}, "got 513", id="long subject"),
+        pytest.param({"subject_id": "\ud800"}, "expected text", id="half a sign"),
         pytest.param({"event_time": -1}, "event_time = -1", id="before 1970"),
         pytest.param({"event_time": 253_402_300_800_000}, "9999", id="after 9999"),
-        pytest.param({"payload": {"a": float("nan")}}, "no JSON", id="NaN"),
-        pytest.param({"payload": {1: 2}}, "no JSON: the key 1", id="key that is no text"),
-        pytest.param({"payload": b"raw"}, "no JSON: a bytes", id="bytes"),
+        pytest.param({"payload": {"a": float("nan")}}, "expected a JSON value", id="NaN"),
+        pytest.param({"payload": {1: 2}}, "a JSON value: the key 1", id="key that is no text"),
+        pytest.param({"payload": b"raw"}, "a JSON value: a bytes", id="bytes"),
         pytest.param({"payload": {"a": 1 << 64}}, "64 bits", id="large number"),
         pytest.param(
             {"event_type": "log.line", "payload": "x" * 4_094},
@@ -172,14 +176,14 @@ def lines(*documents: Any) -> io.BytesIO:
         pytest.param([1], "expected a JSON object, got list", id="a list"),
         pytest.param(LINE | {"more": 1}, "unknown key 'more'", id="unknown key"),
         pytest.param({"event_type": "order.placed"}, "'subject_id' is missing", id="missing"),
-        pytest.param(LINE | {"origin": 7}, "'origin' = 7", id="no text"),
-        pytest.param(LINE | {"event_time": "now"}, "no time", id="no time"),
+        pytest.param(LINE | {"origin": 7}, "'origin': expected text", id="no text"),
+        pytest.param(LINE | {"event_time": "now"}, "expected a time", id="no time"),
         pytest.param(LINE | {"event_time": "2025-11-19T03:20:00"}, "offset", id="no offset"),
         pytest.param(LINE | {"event_type": "?"}, "no stream is configured", id="unknown type"),
         pytest.param(
             b'{"event_type": "order.placed", "event_type": "order.placed"}', "twice", id="twice"
         ),
-        pytest.param(b'"' + b"x" * MAX_LINE_BYTES + b'"', "longer than", id="endless"),
+        pytest.param(b'"' + b"x" * MAX_LINE_BYTES + b'"', "expected at most", id="endless"),
     ],
 )
 def test_a_bad_line_is_named_and_all_before_it_are_kept(
