@@ -95,8 +95,8 @@ def _alarm(
     ).fetchone() or (None,)
     with transaction(writer.db):
         writer.db.execute(
-            "INSERT INTO alarms (stream, told, document, receipt) SELECT ?, ?, ?, ? "
-            "WHERE NOT EXISTS (SELECT 1 FROM alarms WHERE told = ?)",
+            "INSERT INTO alarms (stream, detail, document, receipt) SELECT ?, ?, ?, ? "
+            "WHERE NOT EXISTS (SELECT 1 FROM alarms WHERE detail = ?)",
             (row.name, detail, document.encode(), receipt, detail),
         )
     _log.critical("%s; queries are stopped", detail)

@@ -49,9 +49,8 @@ class Snapshot:
         return list(self._rows.values())
 
     def verify_no_alarms(self) -> None:
-        row = self.db.execute("SELECT told FROM alarms ORDER BY number").fetchone()
-        if row is not None:
-            raise IndexAlarm(f"{row[0]}; queries are stopped")
+        for detail in tables.alarms(self.db):
+            raise IndexAlarm(f"{detail}; queries are stopped")
 
     def reached(self, checkpoint: RecorderCheckpoint, name: str) -> tuple[IndexedStream, StreamEnd]:
         """Return a stream that has reached the checkpoint, after comparing its root again."""
@@ -221,9 +220,7 @@ def status(home: IndexHome, now: int) -> IndexStatus:
             "SELECT checkpoint_id FROM checkpoints WHERE number = ?", (agreed,)
         ).fetchone()
         wrong = {row.stream_no: misplaced(db, row, 1, row.position).count for row in rows}
-        alarms = tuple(
-            detail for (detail,) in db.execute("SELECT told FROM alarms ORDER BY number")
-        )
+        alarms = tables.alarms(db)
     asked = meta.get("asked_at")
     return IndexStatus(
         hub_id=meta["hub_id"],

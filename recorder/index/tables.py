@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from veen.errors import VeenError
+from veen.errors import LATER_RELEASE, VeenError
 from veen.system import durable, filelock, sqlite
 from veen.system.durable import NoSpace
 
@@ -62,7 +62,9 @@ CREATE TABLE IF NOT EXISTS origins (
   source_hub BLOB NOT NULL, source_stream TEXT NOT NULL, source_seq INTEGER NOT NULL,
   source_ts INTEGER NOT NULL, source_leaf BLOB NOT NULL) STRICT
 """
-"""The positions of imported events at their origin; added to an index of an earlier release."""
+"""The positions of imported events at their origin."""
+_MIGRATIONS: Final = (_ORIGINS, "ALTER TABLE alarms RENAME COLUMN told TO detail")
+"""What an index of an earlier release lacks; ``user_version`` counts those that were applied."""
 
 
 class NoIndex(VeenError):
@@ -226,14 +228,31 @@ def create(generation: IndexGeneration, hub_id: bytes) -> None:
     with connected(generation, writable=True) as db, transaction(db):
         for statement in _SCHEMA.split(";\n"):
             db.execute(statement)
-        db.execute(_ORIGINS)
+        _apply_migrations(db)
         db.execute("INSERT INTO meta VALUES ('version', ?), ('hub_id', ?)", (VERSION, hub_id))
 
 
-def complete(db: sqlite3.Connection) -> None:
-    """Add tables that an index of an earlier release lacks."""
+def migrate(db: sqlite3.Connection) -> None:
+    """Migrate an index of an earlier release."""
     with transaction(db):
-        db.execute(_ORIGINS)
+        _apply_migrations(db)
+
+
+def _apply_migrations(db: sqlite3.Connection) -> None:
+    for number, statement in enumerate(_MIGRATIONS[_applied(db) :], _applied(db) + 1):
+        db.execute(statement)
+        db.execute(f"PRAGMA user_version = {number}")
+
+
+def _applied(db: sqlite3.Connection) -> int:
+    (count,) = db.execute("PRAGMA user_version").fetchone()
+    return int(count)
+
+
+def alarms(db: sqlite3.Connection) -> tuple[str, ...]:
+    """The alarms as text, by position of the column: a reader may see an index that its writer has
+    not migrated yet."""
+    return tuple(row[2] for row in db.execute("SELECT * FROM alarms ORDER BY number"))
 
 
 def connect(generation: IndexGeneration, *, writable: bool) -> sqlite3.Connection:
@@ -274,7 +293,11 @@ def meta(db: sqlite3.Connection) -> dict[str, Any]:
     except sqlite3.DatabaseError as error:
         raise BadIndex(f"expected an index: {error}; {REMEDY}") from error
     if rows.get("version") != VERSION:
-        raise BadIndex(f"an index of version {rows.get('version')}, not {VERSION}; {REMEDY}")
+        raise BadIndex(f"expected version {VERSION}, got {rows.get('version')}; {REMEDY}")
+    if _applied(db) > len(_MIGRATIONS):
+        raise BadIndex(
+            f"expected schema {len(_MIGRATIONS)} or older, got {_applied(db)}: {LATER_RELEASE}"
+        )
     return rows
 
 

@@ -236,7 +236,7 @@ class IndexWriter:
 def writing(generation: IndexGeneration) -> Iterator[IndexWriter]:
     with ExitStack() as closing:
         db = closing.enter_context(tables.connected(generation, writable=True))
-        tables.complete(db)
+        tables.migrate(db)
         yield IndexWriter(generation, db, closing)
 
 

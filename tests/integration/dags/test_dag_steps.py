@@ -178,7 +178,9 @@ def test_where_there_is_no_storage_a_run_says_so(operators: ModuleType, zone: Pa
     zone.write_text(head + rest[rest.index("\n[") :])
     argv = veen_zone.at_run(commands.archive_push)
     asked = operators.VeenOperator(task_id="push", argv=argv, runbook=SECTION)
-    with pytest.raises(operators.AirflowFailException, match=r"has no \[storage\]") as failed:
+    with pytest.raises(
+        operators.AirflowFailException, match=r"expected \[storage\], got none"
+    ) as failed:
         asked.execute(context())
     assert str(failed.value).endswith(SAYS)
     with pytest.raises(NothingToDo, match=r"has no \[storage\]"):

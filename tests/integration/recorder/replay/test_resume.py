@@ -63,7 +63,7 @@ def test_without_resume_nothing_is_overwritten(world: Any) -> None:
     path.write_bytes(b"precious")
     with pytest.raises(OutputExists, match="--resume"):
         world.job(whole(with_proofs=False)).to_file(path, form_named("jsonl"), resume=False)
-    with pytest.raises(OutputExists, match="no replay"):
+    with pytest.raises(OutputExists, match="expected a replay"):
         world.job(whole(with_proofs=False)).to_file(path, form_named("jsonl"), resume=True)
     assert path.read_bytes() == b"precious"
 

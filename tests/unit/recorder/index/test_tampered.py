@@ -169,7 +169,7 @@ def test_a_writer_refuses_another_root_a_gap_and_a_time_that_goes_back(
     with index.writer() as writer:
         row = writer.stream(STREAM)
         for wrong, detail in (
-            (pairs[1:3], "2 follows 0"),
+            (pairs[1:3], "expected stream_seq 1, got 2"),
             ([index_logs.receipted(pairs[0], mmr_root=bytes(32))], "another root"),
             ([pairs[0], index_logs.receipted(pairs[1], hub_ts=1)], "expected hub_ts"),
         ):
@@ -195,6 +195,20 @@ def test_a_checkpoint_with_another_root_is_an_alarm_that_stops_every_query(index
     stored = index.fetch("SELECT document, receipt FROM alarms")
     assert stored[0] == forged.encode()
     assert stored[1] == log.pairs[STREAM, forged.end(STREAM).last_seq][1]
+    index.execute("ALTER TABLE alarms RENAME COLUMN detail TO told")
+    index.execute("PRAGMA user_version = 0")
+    assert STREAM in status(index.home, 2_000_000_000).alarms[0], "of an earlier release"
+    with index.writer():
+        assert STREAM in index.fetch("SELECT detail FROM alarms")[0]
+
+
+def test_an_index_of_a_later_release_is_refused_and_not_changed(index: Any) -> None:
+    index.execute("PRAGMA user_version = 99")
+    with pytest.raises(BadIndex, match="a later release wrote it"), index.writer() as writer:
+        writer.streams()
+    with pytest.raises(BadIndex, match="a later release wrote it"):
+        status(index.home, 2_000_000_000)
+    assert index.fetch("PRAGMA user_version")[0] == 99
 
 
 def _nodes(index: Any) -> Path:
