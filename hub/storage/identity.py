@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
 from hub.storage.datadir import DataDir
 from veen.checkpoint import Checkpoint
 from veen.crypto import SigningKey
-from veen.errors import Malformed, Untrusted, VeenError
+from veen.errors import LATER_RELEASE, Malformed, Untrusted, VeenError, WrongVersion
 from veen.hub_identity import (
     CheckpointBinding,
     HubIdentity,
@@ -31,6 +31,7 @@ from veen.wire import cbor
 _log = logging.getLogger(__name__)
 
 Randomness = Callable[[int], bytes]
+_JOURNAL_VERSION: Final = 1
 _TAIL_BYTES: Final = 512
 """More bytes than any line of the binding manifest has."""
 
@@ -262,7 +263,7 @@ def _seed_file(datadir: DataDir, identifier: bytes) -> Path:
 def _write_documents(datadir: DataDir, identity: HubIdentity, current: SigningKey) -> None:
     """Write the three documents atomically: a journal has them first, and a start replays it."""
     documents = [identity.encode(), identity.signature_by(current), _key_map(identity)]
-    durable.write(_journal(datadir), cbor.encode(documents))
+    durable.write(_journal(datadir), cbor.encode([_JOURNAL_VERSION, *documents]))
     _finish_documents(datadir)
 
 
@@ -271,10 +272,22 @@ def _finish_documents(datadir: DataDir) -> None:
     if not journal.exists():
         return
     names = (layout.IDENTITY, layout.IDENTITY_SIG, layout.KEY_MAP)
-    for name, document in zip(names, cbor.decode(journal.read_bytes()), strict=True):
+    for name, document in zip(names, _journalled(journal), strict=True):
         durable.write(datadir.file(name), document)
     journal.unlink()
     durable.sync_directory(datadir.root)
+
+
+def _journalled(journal: Path) -> Sequence[bytes]:
+    """The documents of a journal; a journal of an earlier release has no version before them."""
+    version, *documents = items = cbor.decode(journal.read_bytes())
+    if isinstance(version, bytes):
+        return items
+    if version != _JOURNAL_VERSION:
+        raise WrongVersion(
+            f"{journal}: expected version {_JOURNAL_VERSION}, got {version!r}: {LATER_RELEASE}"
+        )
+    return documents
 
 
 def _journal(datadir: DataDir) -> Path:

@@ -81,7 +81,7 @@ class ServiceHome:
 
     @property
     def hub_identity(self) -> Path:
-        return self.root / "hub-identity.cbor"
+        return self.root / "signed-hub-identity.cbor"
 
     @property
     def spark(self) -> Path:

@@ -48,7 +48,7 @@ def record(zone: Any, path: Path, numbers: range) -> None:
         recipient = zone.reader.card.recipient(int(time.time()))
         emitter = Emitter(client, settings.streams, clock=lambda: 1, recipient=recipient)
         recording = Recording(
-            client, emitter, HubIdentityFile(path.with_name("hub-identity.cbor")), "query@z1"
+            client, emitter, HubIdentityFile(path.with_name("signed-hub-identity.cbor")), "query@z1"
         )
         audits = Audits(database)
         books = Bookkeeping(

@@ -47,17 +47,17 @@ def test_h02_the_query_service_keeps_the_newest_identity(tmp_path: Path) -> None
 def test_an_identity_file_of_version_0_is_read_and_replaced(tmp_path: Path) -> None:
     version_0 = tmp_path / "hub-papers.cbor"
     version_0.write_bytes(cbor2.dumps([FIRST.encode(), FIRST.signature_by(OLD)]))
-    file = HubIdentityFile(tmp_path / "hub-identity.cbor")
+    file = HubIdentityFile(tmp_path / "signed-hub-identity.cbor")
     assert file.read() == (FIRST, FIRST.signature_by(OLD))
     file.store(SECOND, SECOND.signature_by(NEW))
     assert not version_0.exists()
-    assert HubIdentityFile(tmp_path / "hub-identity.cbor").read()[0] == SECOND
+    assert HubIdentityFile(tmp_path / "signed-hub-identity.cbor").read()[0] == SECOND
 
 
 def test_an_identity_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "hub-identity.cbor"
+    path = tmp_path / "signed-hub-identity.cbor"
     HubIdentityFile(path).store(FIRST, FIRST.signature_by(OLD))
     stored = cbor2.loads(path.read_bytes())
     path.write_bytes(cbor2.dumps({**stored, min(stored): 2}, canonical=True))
-    with pytest.raises(WrongVersion, match=r"hub-identity\.cbor: expected version 1, got 2"):
+    with pytest.raises(WrongVersion, match=r"signed-hub-identity\.cbor: expected version 1, got 2"):
         HubIdentityFile(path).read()
