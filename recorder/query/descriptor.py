@@ -69,7 +69,7 @@ def parse_json(raw: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> Any:
     try:
         return _parse(raw, limits)
     except Malformed as error:
-        raise BadDescriptor(DescriptorFault.INVALID_JSON, f"expected JSON: {error}") from error
+        raise BadDescriptor(DescriptorFault.INVALID_JSON, f"not valid JSON: {error}") from error
 
 
 def read_canonical(raw: bytes, limits: JsonLimits) -> Any:

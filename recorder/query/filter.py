@@ -326,8 +326,8 @@ def _metric(value: Any) -> Metric:
     call = _CALL.fullmatch(value) if isinstance(value, str) else None
     if call is None:
         raise invalid(
-            f"aggregate.metrics: got {value!r:.80}, expected count, or min, max, sum or avg "
-            f"of (event_time) or (payload.<path>)"
+            "aggregate.metrics: expected count, or min, max, sum or avg of (event_time) or "
+            f"(payload.<path>), got {value!r:.80}"
         )
     field = read_field(call[2], "aggregate.metrics")
     if field.text != EVENT_TIME and not field.is_path:

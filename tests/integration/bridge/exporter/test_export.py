@@ -197,5 +197,5 @@ def test_no_more_of_a_gap_file_is_read_than_one_may_be_long(tmp_path: Path) -> N
     path = tmp_path / "gaps.json"
     with path.open("wb") as file:
         file.truncate(1 << 40)
-    with pytest.raises(Malformed, match="longer than 1048576 bytes"):
+    with pytest.raises(Malformed, match="a gap file of at most 1048576 bytes"):
         GapFile.read(path)

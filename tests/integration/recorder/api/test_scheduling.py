@@ -118,7 +118,10 @@ def test_a_failed_run_fails_the_query(work: SparkWork) -> None:
 
 
 def test_the_end_of_the_service_ends_the_waiting(work: SparkWork) -> None:
-    with airflow(["running"]) as (_, url), pytest.raises(JobFailed, match="continues when it starts"):
+    with (
+        airflow(["running"]) as (_, url),
+        pytest.raises(JobFailed, match="continues when it starts"),
+    ):
         scheduler(url).run(work, lambda: True)
 
 

@@ -100,7 +100,7 @@ def test_a_directory_that_is_not_empty_is_left_alone(
     archive_carry.push(data, store)
     (tmp_path / "to").mkdir()
     (tmp_path / "to" / "mine").write_text("kept")
-    with pytest.raises(Exception, match="is not empty"):
+    with pytest.raises(Exception, match="does not exist or is empty"):
         archive_carry.restore(store, tmp_path / "to")
     assert [path.name for path in (tmp_path / "to").iterdir()] == ["mine"]
     (tmp_path / "other.restoring").mkdir()

@@ -199,7 +199,7 @@ def test_h01_spot_evidence_proves_the_drawn_rows_alone(
     verdict = check(made, trust_of(log))
     assert verdict.outcome is ClaimOutcome.UNPROVEN
     assert f"{shown} of {count} rows follow" in verdict.reason
-    assert f"other {count - shown} are the service's word" in verdict.reason
+    assert f"other {count - shown} are only claimed by the service" in verdict.reason
 
 
 def test_h01_that_nothing_matched_is_not_proven(log: Any, a_descriptor: Callable[..., Any]) -> None:
