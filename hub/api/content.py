@@ -40,7 +40,9 @@ def query(cls: type[QueryT]) -> QueryT:
     values: dict[str, object] = {}
     for name, given in request.args.lists():
         if len(given) != 1:
-            raise RequestRefused(Code.BAD_REQUEST, f"{name} is given more than once", {"field": name})
+            raise RequestRefused(
+                Code.BAD_REQUEST, f"{name} is given more than once", {"field": name}
+            )
         number = name in _NUMBERS and _NUMBER.fullmatch(given[0])
         values[name] = int(given[0]) if number else given[0]
     try:

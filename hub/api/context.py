@@ -209,7 +209,9 @@ class RequestCredentials:
             if hmac.compare_digest(principal.token_sha256 or b"", digest)
         ]
         if scheme.lower() != _BEARER or not matching:
-            raise RequestRefused(Code.UNAUTHORIZED, "the token belongs to no principal of the policy")
+            raise RequestRefused(
+                Code.UNAUTHORIZED, "the token belongs to no principal of the policy"
+            )
         return matching[0]
 
 
@@ -305,7 +307,9 @@ class Access:
         """The sender, who must be a principal that manages the hub, even where reads are open."""
         principal = self._credentials.principal(body)
         if not principal.role.manages:
-            raise RequestRefused(Code.FORBIDDEN, f"role {principal.role.title} may not manage the hub")
+            raise RequestRefused(
+                Code.FORBIDDEN, f"role {principal.role.title} may not manage the hub"
+            )
         return principal
 
 

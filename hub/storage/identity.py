@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from hub.storage.datadir import DataDir
 from veen.checkpoint import Checkpoint
@@ -280,7 +280,8 @@ def _finish_documents(datadir: DataDir) -> None:
 
 def _journalled(journal: Path) -> Sequence[bytes]:
     """The documents of a journal; a journal of an earlier release has no version before them."""
-    version, *documents = items = cbor.decode(journal.read_bytes())
+    items: list[Any] = cbor.decode(journal.read_bytes())
+    version, *documents = items
     if isinstance(version, bytes):
         return items
     if version != _JOURNAL_VERSION:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-ROOT = Path(__file__).parents[3]
+from support.paths import ROOT
+
 PAGE = ROOT / "docs" / "formats.md"
 _FILE = re.compile(r"`([\w/]+\.py)`")
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-ROOT = Path(__file__).parents[3]
+from support.paths import ROOT
+
 PAGE = ROOT / "docs" / "developer.md"
 _PATH = re.compile(r"`([\w./-]+(?:\.\w+|/))`")
 
