@@ -2,8 +2,9 @@
 
 Events are checked in batches, in any process: signatures, and the metadata against the event itself
 and, where the body is disclosed, against the body (AGB0 4.4). A fault of an event is returned
-rather than raised, since only the caller sees all batches. Continuity compares a bundle with what
-the importing zone holds of its stream (AGB0 4.8).
+rather than raised, since only the caller sees all batches. The range proof of a bundle is an
+inclusion proof of all its events at the checkpoint. Continuity is the consistency proof between
+bundles: it compares a bundle with what the importing zone holds of its stream (AGB0 4.8).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Merkle nodes of a stream that proofs need: those within a chunk, and those above the chunks.
+"""The Merkle nodes that inclusion proofs need: those within a chunk, and those above the chunks.
 
 A chunk is cut into its largest complete nodes. A path below such a node is computed from the chunk
 alone; the nodes above are few, and all follow from the tops of the chunks.

@@ -1,8 +1,8 @@
 """An export run from the log to the medium, which may be interrupted at any step (AGB0 4.3, 4.6).
 
-An export is entered in the audit log before a byte is written to a medium, and a second entry
-completes it after the medium was read back. Exports that were begun and not completed are repeated
-first, from the same range and checkpoint; so a ledger number never stands for two carriers. An
+The audit log is the write-ahead record of an export: an entry before a byte is written to a medium,
+and a second entry after the medium was read back. Unfinished exports are repeated first, from the
+same range and checkpoint. This is idempotent: a ledger number never stands for two carriers. An
 export ends at a recorder checkpoint: the hub's latest, or that of the export that is repeated.
 """
 

@@ -1,4 +1,4 @@
-"""Verification of an archive: complete and of one hub, by manifests and small objects alone.
+"""Verification (fsck) of an archive: complete and of one hub, by manifests and small objects.
 
 No segment is read: the store reports its size, and its manifest, summary, peaks and signed
 checkpoint must agree on the rest. ``read_all`` also reads every byte; verifying the entries

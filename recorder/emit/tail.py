@@ -1,7 +1,7 @@
 """Follows a JSON-lines log file through rotations and crashes; each line is recorded exactly once.
 
-The read position and the events are committed to the outbox in one transaction: after a crash both
-are present, or neither.
+The read position and the events are committed to the outbox in one atomic transaction: after a
+crash both are present, or neither.
 """
 
 from __future__ import annotations

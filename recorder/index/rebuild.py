@@ -1,7 +1,7 @@
 """Rebuilding an index from the log beside the current one, and switching to it atomically.
 
-Two indexes of one log must agree on every row and node by hub, stream and position; the comparison
-is here too.
+The comparison is the fsck of an index: two indexes of one log must agree on every row and node by
+hub, stream and position.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Page-by-page reads of stream ranges; each page is verified against the checkpoint first."""
+"""Page-by-page reads of stream ranges, each with an inclusion proof at the checkpoint."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """Events of the query service in the log: descriptors, digests and audits, each exactly once.
 
-Before a descriptor or a digest is sent, the service's database notes the position of its stream
-after which it can be. After a crash or a lost answer the outbox is emptied first, and then the
-stream is read from that position: what is there was recorded, the rest was not (Query API 4.5,
-5.5). After any failure nothing new is sent until the state of earlier events is known.
+Recording is idempotent. Before a descriptor or a digest is sent, the service's database notes,
+write-ahead, the position of its stream after which it can be. After a crash or a lost answer the
+outbox is emptied first, and then the stream is read from that position: what is there was recorded,
+the rest was not (Query API 4.5, 5.5). After any failure nothing new is sent until the state of
+earlier events is known.
 
 Audit entries have the fields of the query audit profile. An entry is durable before its request is
 answered. Unauthenticated requests, and those for unknown resources, are counted by source, minute
