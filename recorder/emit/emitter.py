@@ -156,7 +156,7 @@ def _payload(observed: Observation, bound: int) -> bytes:
         payload = value_to_cbor(observed.payload)
     except Malformed as error:
         raise NoEvent(
-            f"the payload of {observed.event_type}: expected a JSON value: {error}"
+            f"the payload of {observed.event_type}: {error}"
         ) from error
     if len(payload) > bound:
         raise NoEvent(
