@@ -155,9 +155,7 @@ def _payload(observed: Observation, bound: int) -> bytes:
     try:
         payload = value_to_cbor(observed.payload)
     except Malformed as error:
-        raise NoEvent(
-            f"the payload of {observed.event_type}: {error}"
-        ) from error
+        raise NoEvent(f"the payload of {observed.event_type}: {error}") from error
     if len(payload) > bound:
         raise NoEvent(
             f"the payload of {observed.event_type}: expected at most {bound} bytes "

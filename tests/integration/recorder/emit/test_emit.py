@@ -34,8 +34,14 @@ LINE = {"event_type": "order.placed", "subject_id": "u", "origin": "o", "payload
         pytest.param({"subject_id": "\ud800"}, "expected text", id="half a sign"),
         pytest.param({"event_time": -1}, "event_time = -1", id="before 1970"),
         pytest.param({"event_time": 253_402_300_800_000}, "9999", id="after 9999"),
-        pytest.param({"payload": {"a": float("nan")}}, "the payload of order.placed: .*number", id="NaN"),
-        pytest.param({"payload": {1: 2}}, "expected a text key in a JSON object, got 1", id="key that is no text"),
+        pytest.param(
+            {"payload": {"a": float("nan")}}, "the payload of order.placed: .*number", id="NaN"
+        ),
+        pytest.param(
+            {"payload": {1: 2}},
+            "expected a text key in a JSON object, got 1",
+            id="key that is no text",
+        ),
         pytest.param({"payload": b"raw"}, "expected a JSON value, got bytes", id="bytes"),
         pytest.param({"payload": {"a": 1 << 64}}, "64 bits", id="large number"),
         pytest.param(
