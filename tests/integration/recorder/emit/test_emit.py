@@ -187,7 +187,9 @@ def lines(*documents: Any) -> io.BytesIO:
         pytest.param(LINE | {"event_time": "2025-11-19T03:20:00"}, "offset", id="no offset"),
         pytest.param(LINE | {"event_type": "?"}, "no stream is configured", id="unknown type"),
         pytest.param(
-            b'{"event_type": "order.placed", "event_type": "order.placed"}', "twice", id="twice"
+            b'{"event_type": "order.placed", "event_type": "order.placed"}',
+            "duplicate key",
+            id="twice",
         ),
         pytest.param(b'"' + b"x" * MAX_LINE_BYTES + b'"', "expected at most", id="endless"),
     ],

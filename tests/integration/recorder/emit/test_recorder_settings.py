@@ -33,7 +33,9 @@ def tables(**changes: Any) -> dict[str, Any]:
         pytest.param(tables(zone="Plant 1"), "zone = 'Plant 1'", id="zone with a space"),
         pytest.param(tables(zoen="x"), "zoen = 'x': unknown key", id="unknown key"),
         pytest.param(tables(admins=["zz"]), "admins = 'zz': expected 64 hex digits", id="no key"),
-        pytest.param(tables(admins=[A, A]), "admins = .* twice", id="admin twice"),
+        pytest.param(
+            tables(admins=[A, A]), "admins = .* expected each principal once", id="admin twice"
+        ),
         pytest.param(tables(hub={}), r"hub\.url is missing", id="no hub"),
         pytest.param(tables(hub=7), "hub = 7: expected a table", id="hub is no table"),
         pytest.param(
@@ -74,7 +76,7 @@ def tables(**changes: Any) -> dict[str, Any]:
         ),
         pytest.param(
             tables(streams=[ONE | {"producers": [A, A]}]),
-            "producers = .*twice",
+            "producers = .*expected each principal once",
             id="producer twice",
         ),
         pytest.param(
