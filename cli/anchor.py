@@ -49,14 +49,16 @@ from veen.recorder_checkpoint import RecorderCheckpoint
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnchorTrust:
     ledger: Annotated[
-        Path | None, typer.Option("--ledger", metavar="FILE", help="The ledger, or a copy of it.")
+        Path | None, typer.Option("--ledger", metavar="FILE", help="Ledger file, or a copy.")
     ] = None
     tsa_certificate: Annotated[
         list[Path] | None,
-        typer.Option("--tsa-certificate", metavar="PEM", help="Of the chain; may be repeated."),
+        typer.Option(
+            "--tsa-certificate", metavar="PEM", help="Certificate of the TSA chain; repeatable."
+        ),
     ] = None
     tsa_policy: Annotated[
-        str | None, typer.Option("--tsa-policy", metavar="OID", help="The policy it must be under.")
+        str | None, typer.Option("--tsa-policy", metavar="OID", help="Required TSA policy.")
     ] = None
 
     def given(self) -> dict[str, Anchor]:
@@ -82,26 +84,24 @@ def _check(anchor: Anchor) -> Callable[[RecorderCheckpoint, bytes], str]:
     return check
 
 
-app = typer.Typer(
-    help="Have roots remembered outside of the hub, and prove it.", no_args_is_help=True
-)
+app = typer.Typer(help="Publish roots outside of the hub, and prove it.", no_args_is_help=True)
 
 
 @app.command()
 def publish(
     checkpoint_id: Annotated[
         str | None,
-        typer.Argument(metavar="[ID]", help="Beginning of a checkpoint_id; else the latest."),
+        typer.Argument(metavar="[ID]", help="Prefix of a checkpoint_id; default: the latest."),
     ] = None,
     config: ConfigOnlyOption = DEFAULT_PATH,
     due: Annotated[
-        bool, typer.Option("--due", help="Only what the cadence asks for, and what failed before.")
+        bool, typer.Option("--due", help="Publish only scheduled and failed anchors.")
     ] = False,
 ) -> None:
-    """Publish the root of a checkpoint, and keep the anchor_ref beside it.
+    """Publish the root of a checkpoint, and store its anchor_ref.
 
-    What fails is remembered, and tried again by the next publish --due or by
-    veen recorder checkpoint run.
+    A failed anchor is stored and retried by the next publish --due or by veen recorder checkpoint
+    run.
 
     Example: veen anchor publish --config recorder.toml
     """
@@ -132,7 +132,7 @@ class BelieveOptions(AnchorTrust):
     hub_id: HubIdOption = None
     identity: Annotated[
         Path | None,
-        typer.Option("--identity", metavar="DIR", help="Folder with the hub's identity documents."),
+        typer.Option("--identity", metavar="DIR", help="Directory with the identities of the hub."),
     ] = None
     config: ConfigOnlyOption = DEFAULT_PATH
 
@@ -167,20 +167,22 @@ class BelieveOptions(AnchorTrust):
 @app.command()
 def verify(
     checkpoint: Annotated[
-        Path, typer.Option("--checkpoint", metavar="FILE", help="The recorder checkpoint.")
+        Path, typer.Option("--checkpoint", metavar="FILE", help="Recorder checkpoint.")
     ],
     believe: BelieveOptions,
     known: KnownHubOptions,
     anchor: Annotated[
         list[Path] | None,
-        typer.Option("--anchor", metavar="FILE", help="An anchor_ref; else those beside it."),
+        typer.Option(
+            "--anchor", metavar="FILE", help="anchor_ref; default: those beside the checkpoint."
+        ),
     ] = None,
 ) -> None:
-    """Prove, without any network, who knew the root of a checkpoint, and since when.
+    """Verify offline who knew the root of a checkpoint, and since when.
 
-    Anchors are looked for in the folder anchors/ beside the checkpoint, as the recorder keeps
-    them. Every one is checked; exit code 3 says that one does not hold. Where no identity of the
-    hub is beside it or given, it is unproven (exit code 6): its key may have retired before.
+    Reads the anchors in anchors/ beside the checkpoint, and verifies every one; exits with 3 if
+    one is invalid. Without an identity of the hub, beside the checkpoint or given, the result is
+    unproven (exit code 6): the key may have been retired before.
 
     Example: veen anchor verify --checkpoint last.cbor --anchor file-1.cbor --ledger anchors.ledger
     """
@@ -209,7 +211,7 @@ def verify(
 
 @app.command("list")
 def list_(config: ConfigOnlyOption = DEFAULT_PATH, fetch: FetchOption = False) -> None:
-    """List the anchors of all checkpoints, what is still to be done, and whether it is late.
+    """List the anchors of all checkpoints, those pending, and whether any is late.
 
     Example: veen anchor list --config recorder.toml
     """

@@ -55,19 +55,22 @@ def forget(
     at: StoreOptions,
     keep: Annotated[
         int,
-        typer.Option("--keep", min=1, metavar="N", help="How many states stay, the last one too."),
+        typer.Option(
+            "--keep", min=1, metavar="N", help="Number of states to keep, including the last."
+        ),
     ] = 32,
     keep_sec: Annotated[
         int | None,
         typer.Option(
-            "--keep-sec", min=0, metavar="SEC", help="Younger ones stay whatever --keep says."
+            "--keep-sec",
+            min=0,
+            metavar="SEC",
+            help="Keep states younger than this, whatever --keep says.",
         ),
     ] = None,
-    delete: Annotated[
-        bool, typer.Option("--delete", help="Delete; else only tell what would be.")
-    ] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete; default: dry run.")] = False,
 ) -> None:
-    """Delete copies of open chunks and manifests that only earlier states of an archive need.
+    """Delete manifests and copies of open chunks that only earlier states need.
 
     Example: veen archive forget --store file:///mnt/archive --keep 32 --delete
     """
@@ -134,14 +137,14 @@ def _tell_of_hubs(registry: CollectorRegistry, store: StoreStatus, hubs: list[Hu
     )
 
 
-app = typer.Typer(help="Keep a hub in object storage, and restore it.", no_args_is_help=True)
+app = typer.Typer(help="Archive a hub in object storage, and restore it.", no_args_is_help=True)
 
 
 @app.command()
 def push(
     at: StoreOptions, data_dir: DataDirOption = DEFAULT_DATA_DIR, escrow: EscrowOption = None
 ) -> None:
-    """Bring the archive of a hub up to its directory, beside the running hub or without it.
+    """Update the archive of a hub from its data directory; the hub may run.
 
     Example: veen archive push --data-dir ./hub --store file:///mnt/archive --escrow card.pub
     """
@@ -172,13 +175,14 @@ def verify(
     at: StoreOptions,
     known: KnownHubOptions,
     read_all: Annotated[
-        bool, typer.Option("--read-all", help="Read every byte, not only manifests.")
+        bool, typer.Option("--read-all", help="Read every byte, not only the manifests.")
     ] = False,
 ) -> None:
-    """Check that an archive is complete and of one hub; no segment is read. Exit code 3 if not.
+    """Verify that an archive is complete and of one hub; exit with 3 if not.
 
-    Without --hub-identity or --known-hubs the archive is judged by the identity that lies in it,
-    and is unproven (exit code 6): a key that it calls current may have retired.
+    Reads manifests only, unless --read-all is given. Without --hub-identity or --known-hubs the
+    archive is verified with the identity stored in it, and the result is unproven (exit code 6): a
+    key that it calls current may have been retired.
 
     Example: veen archive verify --store file:///mnt/archive --hub-identity hub-identity.cbor
     """
@@ -196,7 +200,7 @@ def clone(
     at: StoreOptions,
     to: TargetOptions,
 ) -> None:
-    """Copy an archive to another store: the same keys, the same bytes, the same head.
+    """Copy an archive to another store: same keys, bytes and head.
 
     Example: veen archive clone --store file:///mnt/archive --to-store s3://archive/line-1
     """
@@ -220,10 +224,12 @@ def status(
     at: StoreOptions,
     metrics: Annotated[
         Path | None,
-        typer.Option("--metrics", metavar="FILE", help="Write it for a Prometheus collector too."),
+        typer.Option(
+            "--metrics", metavar="FILE", help="Also write Prometheus metrics to this file."
+        ),
     ] = None,
 ) -> None:
-    """Tell what a store keeps its word on, and what it holds of each hub.
+    """Show the guarantees of a store, and the archive of each hub.
 
     Example: veen archive status --store file:///mnt/archive
     """
@@ -333,12 +339,12 @@ __all__ = ["app"]
 
 app.command()(forget)
 
-ToOption = Annotated[Path, typer.Option("--to", metavar="DIR", help="The data directory to make.")]
+ToOption = Annotated[Path, typer.Option("--to", metavar="DIR", help="Data directory to create.")]
 
 
 @app.command()
 def restore(at: StoreOptions, keys: KeysOptions, to: ToOption, config: ConfigOption = None) -> None:
-    """Build a data directory from an archive, and check every byte of it.
+    """Restore a data directory from an archive, and verify every byte.
 
     Example: veen archive restore --store file:///mnt/archive --to ./hub --client ./me
     """
@@ -363,10 +369,12 @@ def fork(
     at: StoreOptions,
     keys: KeysOptions,
     to: ToOption,
-    hub_ts: Annotated[int, typer.Option("--at", min=0, metavar="HUB_TS", help="The last second.")],
+    hub_ts: Annotated[
+        int, typer.Option("--at", min=0, metavar="HUB_TS", help="Last hub_ts to include.")
+    ],
     config: ConfigOption = None,
 ) -> None:
-    """Make a hub of what was logged up to a hub_ts; it goes on under a key of its own.
+    """Create a new hub from the log up to a hub_ts; it continues under its own key.
 
     Example: veen archive fork --store file:///mnt/archive --to ./fork --at 1794800000 --keys ./keys
     """

@@ -39,7 +39,7 @@ from veen.objects.store import StoreRef
 from veen.system import durable
 from veen.system.environment import ProgressCounter
 
-app = typer.Typer(help="Audit a whole log, and sign what was found.", no_args_is_help=True)
+app = typer.Typer(help="Audit a whole log, and sign the report.", no_args_is_help=True)
 
 _SHOWN_FAULTS: Final = 20
 
@@ -59,16 +59,20 @@ class LogOptions:
     ] = None
     hub_id: HubIdOption = None
     endpoint: Annotated[
-        str | None, typer.Option("--endpoint", metavar="URL", help="Of a store like S3.")
+        str | None,
+        typer.Option("--endpoint", metavar="URL", help="Endpoint of an S3-compatible store."),
     ] = None
-    region: Annotated[str, typer.Option("--region", metavar="NAME", help="Of the bucket.")] = (
-        "us-east-1"
-    )
+    region: Annotated[
+        str, typer.Option("--region", metavar="NAME", help="Region of the bucket.")
+    ] = "us-east-1"
     addressing: Annotated[
-        str, typer.Option("--addressing", metavar="HOW", help="auto, path or virtual.")
+        str,
+        typer.Option(
+            "--addressing", metavar="HOW", help="Addressing style: auto, path or virtual."
+        ),
     ] = "auto"
     data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", metavar="DIR", help="The directory of a hub.")
+        Path | None, typer.Option("--data-dir", metavar="DIR", help="Data directory of a hub.")
     ] = None
     config: ConfigOption = None
 
@@ -127,29 +131,29 @@ def log(
     at: LogOptions,
     known: KnownHubOptions,
     engine: Annotated[
-        AuditEngine, typer.Option("--engine", help="In this process, or as a Spark job.")
+        AuditEngine, typer.Option("--engine", help="Run in this process, or as a Spark job.")
     ] = AuditEngine.LOCAL,
     master: Annotated[
-        str, typer.Option("--master", metavar="URL", help="Of the Spark cluster.")
+        str, typer.Option("--master", metavar="URL", help="Spark master.")
     ] = "local[*]",
     conf: ConfOption = None,
     hashes_only: Annotated[
-        bool, typer.Option("--hashes-only", help="Leave out the signatures of entries.")
+        bool, typer.Option("--hashes-only", help="Skip the signatures of entries.")
     ] = False,
     sign_with: Annotated[
         Path | None,
-        typer.Option("--sign-with", metavar="CLIENT", help="Who signs; else a key of its own."),
+        typer.Option("--sign-with", metavar="CLIENT", help="Signing identity; default: a new key."),
     ] = None,
     passphrase_file: PassphraseFileOption = None,
     report: Annotated[
-        Path | None, typer.Option("--report", metavar="FILE", help="Write the report here.")
+        Path | None, typer.Option("--report", metavar="FILE", help="Write the report to this file.")
     ] = None,
 ) -> None:
-    """Check every byte of a log against what its hub signed, and sign the report.
+    """Verify every byte of a log against the signatures of its hub; sign a report.
 
-    Exit code 3 says that something is wrong, and the first bad byte is named. Without
-    --hub-identity or --known-hubs a log is judged by the identity that lies beside it, and is
-    unproven (exit code 6): a key that it calls current may have retired.
+    Exits with 3 if anything is wrong, and names the first bad byte. Without --hub-identity or
+    --known-hubs the log is verified with the identity stored beside it, and the result is unproven
+    (exit code 6): a key that it calls current may have been retired.
 
     Example: veen audit log --store file:///mnt/archive --hub-identity hub.cbor --report audit.json
     """
@@ -173,13 +177,13 @@ def log(
 
 @app.command()
 def terms(
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Write them here.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Output file.")],
     config: ConfigOption = None,
 ) -> None:
-    """Write what an audit must be told beside the log, for a job that is submitted by itself.
+    """Write the parameters of an audit, for a job that is submitted separately.
 
-    These are the limits and streams of the hub's settings, as the option --terms of
-    spark_jobs/verify_log.py and spark_jobs/events_table.py takes them.
+    These are the limits and streams of the settings of the hub, for the option --terms of
+    spark_jobs/verify_log.py and spark_jobs/events_table.py.
 
     Example: veen audit terms --config hub.toml --out terms.json
     """

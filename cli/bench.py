@@ -87,23 +87,23 @@ def _percentile(ordered: list[float], percent: int) -> float:
     return round(1000 * ordered[max(rank, 1) - 1], 3)
 
 
-app = typer.Typer(help="Measure a client against a hub.", no_args_is_help=True)
+app = typer.Typer(help="Benchmark a client against a hub.", no_args_is_help=True)
 
 
 @app.command()
 def send(
     at: ClientOptions,
     stream: StreamOption,
-    count: Annotated[int, typer.Option(min=1, metavar="N", help="How many messages.")] = 1000,
-    size: Annotated[int, typer.Option(min=0, metavar="BYTES", help="Body of each.")] = 64,
+    count: Annotated[int, typer.Option(min=1, metavar="N", help="Number of messages.")] = 1000,
+    size: Annotated[int, typer.Option(min=0, metavar="BYTES", help="Size of each body.")] = 64,
     one_by_one: Annotated[
-        bool, typer.Option("--one-by-one", help="Wait for each receipt before the next.")
+        bool, typer.Option("--one-by-one", help="Wait for each receipt before the next message.")
     ] = False,
     cap: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The capability to write with.")
+        Path | None, typer.Option(metavar="FILE", help="Capability to write with.")
     ] = None,
 ) -> None:
-    """Seal, send and verify messages; print the rate, and percentiles of the time for one.
+    """Send and verify messages; print the rate and latency percentiles.
 
     Example: veen bench send --hub ./hub --client ./me --stream bench/main --count 1000
     """
@@ -125,11 +125,11 @@ def read(
     at: ClientOptions,
     stream: StreamOption,
     count: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="How many messages; else all.")
+        int | None, typer.Option(min=1, metavar="N", help="Number of messages; default: all.")
     ] = None,
-    decrypt: Annotated[bool, typer.Option("--decrypt", help="Open each message as well.")] = False,
+    decrypt: Annotated[bool, typer.Option("--decrypt", help="Also decrypt each message.")] = False,
 ) -> None:
-    """Read and verify a stream; print the rate, and percentiles of the time for one message.
+    """Read and verify a stream; print the rate and latency percentiles.
 
     Example: veen bench read --hub ./hub --client ./me --stream bench/main --decrypt
     """

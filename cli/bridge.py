@@ -9,7 +9,7 @@ from typing import Final
 import typer
 
 app = typer.Typer(
-    help="Carry events across an air gap in one direction; no loss goes unnoticed.",
+    help="Carry events one way across an air gap, and detect every loss.",
     no_args_is_help=True,
 )
 

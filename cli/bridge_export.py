@@ -53,21 +53,21 @@ class MediumOptions:
 
     medium: Annotated[
         list[Path],
-        typer.Option("--medium", metavar="DIR", help="A mounted medium; repeat for a set."),
+        typer.Option("--medium", metavar="DIR", help="Mounted medium; repeatable for a set."),
     ]
     medium_id: Annotated[
         str | None,
-        typer.Option("--medium-id", metavar="TEXT", help="What is written on the medium."),
+        typer.Option("--medium-id", metavar="TEXT", help="Label on the medium."),
     ] = None
     discard_unfinished: Annotated[
-        bool, typer.Option("--discard-unfinished", help="Remove a carrier that was never finished.")
+        bool, typer.Option("--discard-unfinished", help="Remove an unfinished carrier.")
     ] = False
     probe: Annotated[
-        bool, typer.Option("--probe", help="First try whether the media have the room they claim.")
+        bool, typer.Option("--probe", help="First test that the media have their claimed capacity.")
     ] = False
     operator: OperatorOption = None
     workers: Annotated[
-        int, typer.Option("--workers", min=1, metavar="N", help="Processes that verify.")
+        int, typer.Option("--workers", min=1, metavar="N", help="Number of verifying processes.")
     ] = 1
 
     def run(self, streams: Sequence[str]) -> ExportSetup:
@@ -92,28 +92,35 @@ def export(
     to: MediumOptions,
     config: BridgeConfigOption = DEFAULT_PATH,
     stream: Annotated[
-        list[str] | None, typer.Option("--stream", metavar="NAME", help="Only this; repeatable.")
+        list[str] | None,
+        typer.Option("--stream", metavar="NAME", help="Stream; repeatable. Default: all."),
     ] = None,
     range_: Annotated[
         list[str] | None,
-        typer.Option("--range", metavar="NAME=FROM..TO", help="Export again what holds these."),
+        typer.Option("--range", metavar="NAME=FROM..TO", help="Export these events again."),
     ] = None,
     from_gap_file: Annotated[
         Path | None,
-        typer.Option("--from-gap-file", metavar="FILE", help="Export again what it names."),
+        typer.Option(
+            "--from-gap-file", metavar="FILE", help="Export the events of a gap file again."
+        ),
     ] = None,
     heartbeat: Annotated[
-        bool, typer.Option("--heartbeat", help="A carrier without events: how far everything is.")
+        bool,
+        typer.Option(
+            "--heartbeat", help="Write a carrier without events, with the head of every stream."
+        ),
     ] = False,
 ) -> None:
-    """Write carriers with all that is new, up to the hub's last recorder checkpoint.
+    """Export new events to carriers, up to the latest recorder checkpoint.
 
-    A carrier counts once it was read back from the medium, signed, and entered in
-    bridge/online/log. Whatever ends this before, run it again: what was begun is finished first,
-    with the same bytes. Exit code 6 says that there was nothing to export.
+    A carrier is complete once it was read back from the medium, signed, and recorded in
+    bridge/online/log. The command is idempotent: after an interruption run it again, and
+    unfinished carriers are completed first, with the same bytes. Exits with 6 if there is nothing
+    to export.
 
-    With --range or --from-gap-file the bundles that hold these events are written again, byte for
-    byte as they were, and nothing new is exported.
+    With --range or --from-gap-file the bundles of these events are written again, byte for byte,
+    and nothing new is exported.
 
     Example: veen bridge export --config bridge.toml --medium /media/usb --medium-id USB-17
     """
@@ -222,16 +229,15 @@ def _range(text: str) -> ExportGap:
 def inspect(
     bags: BagsArgument,
     events: Annotated[
-        int, typer.Option("--events", min=0, metavar="N", help="Show so many events, too.")
+        int, typer.Option("--events", min=0, metavar="N", help="Also show this many events.")
     ] = 0,
     key: ZoneKeyOption = None,
     scratch: ScratchOption = None,
 ) -> None:
-    """Show what carriers, or files with bundles, say of themselves, without any check.
+    """Show the contents of carriers or bundle files, without verification.
 
-    The hashes of volumes are checked, since damaged ones cannot be read. For who signed what, and
-    whether it holds, there is veen bridge verify. A carrier that cannot be read is shown as refused
-    beside the others, and the exit code is 3.
+    Only the hashes of volumes are checked; use veen bridge verify for signatures and proofs. A
+    carrier that cannot be read is listed as refused, and the exit code is 3.
 
     Example: veen bridge inspect /media/usb --events 3 --json
     """

@@ -39,7 +39,7 @@ _MOST_QUARANTINED: Final = 25
 _HEX: Final = re.compile(r"[0-9a-f]{8,64}")
 
 BundleArgument = Annotated[
-    str, typer.Argument(metavar="BUNDLE", help="A bundle_id, or its first 8 digits or more.")
+    str, typer.Argument(metavar="BUNDLE", help="bundle_id, or at least its first 8 digits.")
 ]
 UNCOVERED = 14
 """Exit codes beside the common ones; the most severe of a run counts."""
@@ -52,14 +52,14 @@ def approve(
     client: ClientOption,
     config: BridgeConfigOption = DEFAULT_PATH,
     reject: Annotated[
-        bool, typer.Option("--reject", help="Decide against it: it goes to quarantine.")
+        bool, typer.Option("--reject", help="Reject the bundle, which goes to quarantine.")
     ] = False,
     passphrase_file: PassphraseFileOption = None,
 ) -> None:
-    """Sign for a bundle that waits for approvals, or against it.
+    """Approve or reject a bundle that waits for approvals.
 
-    Each person has a client directory of their own, and decides once about a bundle. Once all
-    signatures are there, veen bridge import lets it in.
+    Each approver has a client directory, and decides once about a bundle. With all signatures,
+    veen bridge import imports it.
 
     Example: veen bridge approve 4f2a90c1 --config bridge.toml --client ./alice
     """
@@ -89,10 +89,10 @@ def receipt(
     bundle: BundleArgument,
     config: BridgeConfigOption = DEFAULT_PATH,
     svg: Annotated[
-        Path | None, typer.Option("--svg", metavar="FILE", help="Write the page with the QR code.")
+        Path | None, typer.Option("--svg", metavar="FILE", help="Write the receipt with a QR code.")
     ] = None,
 ) -> None:
-    """Print the receipt of an import: a page, with six words for two people to compare.
+    """Print the receipt of an import, with six words for two people to compare.
 
     Example: veen bridge receipt 4f2a90c1 --config bridge.toml --svg receipt.svg
     """
@@ -187,28 +187,32 @@ _GRAVITY: Final = (
 
 MediumOption = Annotated[
     list[Path] | None,
-    typer.Option("--medium", metavar="DIR", help="A mounted medium; repeat for a set."),
+    typer.Option("--medium", metavar="DIR", help="Mounted medium; repeatable for a set."),
 ]
 AcceptGapOption = Annotated[
     list[str] | None,
-    typer.Option("--accept-gap", metavar="BUNDLE", help="Let it in though events lack before."),
+    typer.Option(
+        "--accept-gap", metavar="BUNDLE", help="Import this bundle despite a gap before it."
+    ),
 ]
 OnlyOption = Annotated[
     list[str] | None,
-    typer.Option("--only", metavar="BUNDLE", help="Let no other in; or: none."),
+    typer.Option("--only", metavar="BUNDLE", help="Import only this bundle; or: none."),
 ]
 RejectOption = Annotated[
     list[str] | None,
-    typer.Option("--reject", metavar="BUNDLE", help="It goes to quarantine; repeatable."),
+    typer.Option("--reject", metavar="BUNDLE", help="Quarantine this bundle; repeatable."),
 ]
 UnapprovedOption = Annotated[
     list[str] | None,
-    typer.Option("--unapproved", metavar="BUNDLE", help="Audit that its approval is refused."),
+    typer.Option(
+        "--unapproved", metavar="BUNDLE", help="Audit that the approval of this bundle was refused."
+    ),
 ]
 ReasonOption = Annotated[
     str,
     typer.Option(
-        "--reason", metavar="TEXT", help="Of --accept-gap, --reject, --unapproved; is audited."
+        "--reason", metavar="TEXT", help="Reason for --accept-gap, --reject, --unapproved; audited."
     ),
 ]
 
@@ -222,22 +226,21 @@ def import_(
     unapproved: UnapprovedOption = None,
     reason: ReasonOption = "",
     rebuild: Annotated[
-        bool, typer.Option("--rebuild-ledger", help="Make the ledger again from the logs first.")
+        bool, typer.Option("--rebuild-ledger", help="Rebuild the ledger from the logs first.")
     ] = False,
     operator: OperatorOption = None,
 ) -> None:
-    """Let in what lies in the inbox and on the media, each event exactly once.
+    """Import carriers from the inbox and the media, each event exactly once.
 
-    A bundle goes in whole or not at all. What was cut short is finished first. A bundle behind a
-    gap waits and goes in by itself once the gap closes; a bad one is kept in quarantine/ with the
-    reason. With --only or --reject nothing goes in that --only does not name; --unapproved is for
-    whoever found that an approval was forged. It may be stopped or killed at any time: run it
-    again.
+    The import of a bundle is atomic and idempotent: it may be stopped or killed at any time; run
+    it again, and interrupted imports are completed first. A bundle behind a gap waits until the
+    gap is closed; an invalid one is moved to quarantine/ with the reason. With --only or --reject,
+    nothing but the bundles of --only is imported. Use --unapproved if an approval was forged.
 
-    Exit codes: 0 imported, 6 nothing to do, 7 only duplicates, 8 waiting or incomplete,
-    9 quarantined, rejected or refused, 10 the audit entry is kept but not in the log yet, 11 the
-    hub took only a part, 12 blocked by approvals or a frozen stream, 14 imported, but the
-    checkpoint, the anchor or the recorder event that the settings ask for is not there yet.
+    Exit codes: 0 imported, 6 nothing to do, 7 only duplicates, 8 waiting or incomplete, 9
+    quarantined, rejected or refused, 10 the audit entry is stored but not in the log yet, 11 the
+    hub accepted only a part, 12 blocked by approvals or a frozen stream, 14 imported, but the
+    checkpoint, the anchor or the recorder event that the settings require is pending.
 
     Example: veen bridge import --config bridge.toml --medium /media/usb
     """
@@ -384,21 +387,21 @@ def release(
     bundle: Annotated[
         str,
         typer.Argument(
-            metavar="BUNDLE", help="Its name in quarantine/, or the first 8 digits or more."
+            metavar="BUNDLE", help="Name in quarantine/, or at least its first 8 digits."
         ),
     ],
     reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="What was mended; is audited.")
+        str, typer.Option("--reason", metavar="TEXT", help="What was fixed; audited.")
     ],
     config: BridgeConfigOption = DEFAULT_PATH,
     operator: OperatorOption = None,
 ) -> None:
-    """Take a carrier out of quarantine, once the cause that put it there is mended.
+    """Release a carrier from quarantine, once the cause is fixed.
 
-    It is verified anew, and it is checked that it can go in now: its stream has a target, the
-    bridge a capability, the disk has room. Then it lies in the inbox, and the next veen bridge
-    import decides about it as about one that has just come. One that is still refused, or whose
-    stream is frozen, stays in quarantine; so does the evidence that a hub signed two histories.
+    Verifies the carrier again, and that it can be imported now: its stream has a target, the
+    bridge a capability, the disk enough space. Then moves it to the inbox for the next veen bridge
+    import. A carrier that is still refused, or whose stream is frozen, stays in quarantine; so
+    does the evidence that a hub signed two histories.
 
     Example: veen bridge release 4f2a90c1 --config bridge.toml --reason "stream was mapped"
     """

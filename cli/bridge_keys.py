@@ -33,16 +33,16 @@ from veen.keystore.directory import ClientDir
 from veen.system import durable
 
 TrustOption = Annotated[
-    Path, typer.Option("--trust", metavar="DIR", help="The trust directory of this zone.")
+    Path, typer.Option("--trust", metavar="DIR", help="Trust directory of this zone.")
 ]
 _HEX: Final = re.compile(r"[0-9a-f]{64}")
 
-app = typer.Typer(help="Keys of a bridge: show them, hand out trust.", no_args_is_help=True)
+app = typer.Typer(help="Manage the keys and the trust of a bridge.", no_args_is_help=True)
 
 
 @app.command("show")
 def show_(config: BridgeConfigOption = DEFAULT_PATH) -> None:
-    """Show the public keys of this side, and whom its trust directory names.
+    """Show the public keys of this zone, and the contents of its trust directory.
 
     Example: veen bridge keys show --config bridge.toml
     """
@@ -66,13 +66,13 @@ def show_(config: BridgeConfigOption = DEFAULT_PATH) -> None:
 
 @app.command("export-trust")
 def export_trust(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where to write the files.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Output directory.")],
     config: BridgeConfigOption = DEFAULT_PATH,
 ) -> None:
-    """Write what the other zone must trust: the hub's identity and the exporter's key.
+    """Export what the other zone must trust: hub identity and exporter key.
 
-    Carry the files by a way you trust, take them in there with veen bridge keys pin, and compare
-    hub_id and bridge_id by voice or on paper. No secret is in them.
+    Transfer the files over a trusted channel, pin them there with veen bridge keys pin, and
+    compare hub_id and bridge_id by voice or on paper. They contain no secret.
 
     Example: veen bridge keys export-trust --config bridge.toml --out trust-of-plant-1
     """
@@ -100,21 +100,24 @@ def export_trust(
 @app.command()
 def pin(
     handed: Annotated[
-        Path, typer.Argument(metavar="DIR", help="What export-trust wrote in the other zone.")
+        Path,
+        typer.Argument(metavar="DIR", help="Directory that export-trust wrote in the other zone."),
     ],
     trust: TrustOption,
     name: Annotated[
         str | None,
-        typer.Option("--name", metavar="NAME", help="Call the exporter so, not as it was named."),
+        typer.Option(
+            "--name", metavar="NAME", help="Name of the exporter; default: that in the files."
+        ),
     ] = None,
     operator: OperatorOption = None,
 ) -> None:
-    """Trust the hub and the exporter whose files were handed over.
+    """Pin the hub and the exporter from files of the other zone.
 
-    Compare what is shown with what export-trust showed in the other zone. A hub's newer
-    keys are added; an older identity is refused. The key behind an exporter's name never changes:
-    pin a new key under another --name, and revoke the old one. Each change is entered in
-    changes.txt of the trust directory, from which the next import tells it in the audit log.
+    Compare the output with that of export-trust in the other zone. Newer keys of a hub are added;
+    an older identity is refused. The key of an exporter name never changes: pin a new key under
+    another --name, and revoke the old one. Every change is written to changes.txt of the trust
+    directory, and the next import records it in the audit log.
 
     Example: veen bridge keys pin trust-of-plant-1 --trust trust
     """
@@ -146,15 +149,17 @@ def _pinned(store: TrustStore, handed: Path, trust: Path, name: str | None) -> I
 
 @app.command("revoke")
 def revoke_(
-    what: Annotated[str, typer.Argument(metavar="HEX", help="A hub_id or a public key.")],
+    what: Annotated[str, typer.Argument(metavar="HEX", help="hub_id or public key.")],
     trust: TrustOption,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; is kept.")],
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Reason; stored in changes.txt.")
+    ],
     operator: OperatorOption = None,
 ) -> None:
-    """Trust a hub, a key of a hub or an exporter's key no more, for old carriers, too.
+    """Revoke a hub, a key of a hub or an exporter key, for old carriers too.
 
-    This is for keys that were stolen. A hub that took a new key needs no revocation of the old one.
-    It is entered in changes.txt, from which the next import tells it in the audit log.
+    Use it for stolen keys. A hub that rotated its key needs no revocation of the old one. The
+    change is written to changes.txt, and the next import records it in the audit log.
 
     Example: veen bridge keys revoke 11... --trust trust --reason "stolen, case 12"
     """
@@ -175,12 +180,14 @@ def _enter(trust: Path, operator: str | None, change: str) -> None:
 
 @app.command()
 def zone(
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to keep the secret.")],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="Output file of the private key.")
+    ],
 ) -> None:
-    """Make a key that carriers can be sealed to; run it in the offline zone.
+    """Create a key to seal carriers to; run it in the offline zone.
 
-    The file stays there ([import] zone_keys). The public key that is printed goes to the online
-    zone ([export] recipient).
+    Keep the file in the offline zone ([import] zone_keys). Copy the printed public key to the
+    online zone ([export] recipient).
 
     Example: veen bridge keys zone --out zone.key
     """

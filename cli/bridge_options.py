@@ -22,10 +22,10 @@ BridgeConfigOption = Annotated[
 ]
 OperatorOption = Annotated[
     str | None,
-    typer.Option("--operator", metavar="NAME", help="Who does this; else the user of the system."),
+    typer.Option("--operator", metavar="NAME", help="Operator; default: the system user."),
 ]
 BagsArgument = Annotated[
-    list[Path], typer.Argument(metavar="DIR...", help="Bags, or the roots of media.")
+    list[Path], typer.Argument(metavar="DIR...", help="Bags, or mount points of media.")
 ]
 ZoneKeyOption = Annotated[
     list[Path] | None,

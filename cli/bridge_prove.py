@@ -296,17 +296,17 @@ def prove(
     config: BridgeConfigOption = DEFAULT_PATH,
     event: Annotated[
         str | None,
-        typer.Option("--event", metavar="NAME=SEQ", help="Show the way of this event of Z1."),
+        typer.Option("--event", metavar="NAME=SEQ", help="Trace this event of Z1."),
     ] = None,
     carrier: CarriersOption = None,
     key: ZoneKeyOption = None,
 ) -> None:
-    """Prove J1 to J3, K1, K2 and AGB0 4.3, each with what it was judged by.
+    """Prove J1 to J3, K1, K2 and AGB0 4.3, each with its evidence.
 
-    Every imported event is read and verified again. J3 and 4.3, that no bridge identity writes in
-    Z1, need the settings of both zones' hubs and bridges, with the public cards of their
-    identities, and the directories of both hubs, whose control logs tell who was ever let write;
-    without them they are not covered, which counts as not proven.
+    Reads and verifies every imported event again. J3 and 4.3, that no bridge identity writes in
+    Z1, need the settings of the hubs and bridges of both zones, the public cards of their
+    identities, and the data directories of both hubs, whose control logs show who was ever
+    authorized; without them both are not covered, which counts as not proven.
 
     Example: veen bridge prove --online z1.toml --online-hub hub1.toml --offline-hub hub2.toml
     """

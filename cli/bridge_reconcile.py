@@ -49,7 +49,7 @@ from veen.system.environment import Progress
 
 CarriersOption = Annotated[
     list[Path] | None,
-    typer.Option("--carrier", metavar="DIR", help="Carriers beside those in archive/; repeatable."),
+    typer.Option("--carrier", metavar="DIR", help="Carrier besides those in archive/; repeatable."),
 ]
 NOT_WHOLE: Final = 13
 """The exit code of a reconciliation with gaps and without alarms."""
@@ -121,7 +121,8 @@ class Watched:
 
 
 OutOption = Annotated[
-    Path | None, typer.Option("--out", metavar="FILE", help="The signed report, canonical JSON.")
+    Path | None,
+    typer.Option("--out", metavar="FILE", help="Write the signed report, as canonical JSON."),
 ]
 
 
@@ -132,21 +133,23 @@ class FactsOptions:
     carrier: CarriersOption = None
     facts: Annotated[
         list[Path] | None,
-        typer.Option("--facts", metavar="FILE", help="Facts from elsewhere; repeatable."),
+        typer.Option("--facts", metavar="FILE", help="Facts file of another run; repeatable."),
     ] = None
     facts_out: Annotated[
         Path | None,
-        typer.Option("--facts-out", metavar="FILE", help="Keep the facts, for another zone."),
+        typer.Option(
+            "--facts-out", metavar="FILE", help="Write the facts to this file, for another zone."
+        ),
     ] = None
     collect: Annotated[
-        bool, typer.Option("--collect", help="Only keep the facts, for a Spark job.")
+        bool, typer.Option("--collect", help="Only write the facts, for a Spark job.")
     ] = False
     checkpoint: Annotated[
         list[str] | None,
         typer.Option(
             "--checkpoint",
             metavar="HEX",
-            help="The checkpoint of Z1 to go by (C1), one for a hub; else its newest.",
+            help="Checkpoint of Z1 to reconcile against (C1), per hub; default: the newest.",
         ),
     ] = None
     key: ZoneKeyOption = None
@@ -177,22 +180,23 @@ def reconcile(
     config: BridgeConfigOption = DEFAULT_PATH,
     out: OutOption = None,
     picture: Annotated[
-        Path | None, typer.Option("--svg", metavar="FILE", help="Draw a lane for each stream.")
+        Path | None,
+        typer.Option("--svg", metavar="FILE", help="Write a chart with a row per stream."),
     ] = None,
     gaps: Annotated[
         Path | None,
         typer.Option("--gaps", metavar="DIR", help="Write gap-<hub>.json for the exporter."),
     ] = None,
     record: Annotated[
-        bool, typer.Option("--record", help="Enter the result in this zone's audit log.")
+        bool, typer.Option("--record", help="Record the result in the audit log of this zone.")
     ] = False,
     operator: OperatorOption = None,
 ) -> None:
-    """Tell of every exported event whether it is here, kept out, waiting or missing.
+    """Report for every exported event whether it is imported, withheld, waiting or missing.
 
-    Nothing goes back to the other zone: what was lost shows in the ledgers of later carriers, and
-    in the other side's audit log, which is carried too. Exit code 0 says that all is here, 13 that
-    something is to be done, 3 that something must never have happened.
+    Nothing is sent to the other zone: losses show in the ledgers of later carriers, and in the
+    audit log of the other zone, which is exported too. Exits with 0 if everything is imported, 13
+    if action is needed, 3 if an invariant is violated.
 
     Example: veen bridge reconcile --config bridge.toml --out report.json --svg report.svg
     """

@@ -45,11 +45,11 @@ _OFFLINE: Final = "cli.bridge_import"
 
 
 def status(config: BridgeConfigOption = DEFAULT_PATH) -> None:
-    """Show how far every stream has come, what is unfinished, and what to run next.
+    """Show the progress of every stream, unfinished work, and what to run next.
 
-    Nothing is changed. Online it asks the hub as the bridge's identity. If the hub does not answer
-    (exit code 2), or an export that runs just now is using the identity (exit code 4), it says so
-    and shows what is known here.
+    Read-only. In an online zone it queries the hub as the identity of the bridge. If the hub does
+    not respond (exit code 2), or a running export uses the identity (exit code 4), it shows the
+    local state.
 
     Example: veen bridge status --config bridge.toml
     """
@@ -201,27 +201,25 @@ def _anchored(book: AnchorScheduler, checkpoint: RecorderCheckpoint, config: Pat
 
 def unfreeze(
     stream: Annotated[
-        str, typer.Argument(metavar="STREAM", help="The stream by its name at the source.")
+        str, typer.Argument(metavar="STREAM", help="Name of the stream at the source.")
     ],
-    reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="Why it may go on; is audited.")
-    ],
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Reason; audited.")],
     config: BridgeConfigOption = DEFAULT_PATH,
     hub_id: HubIdOption = None,
     forget: Annotated[
         bool,
-        typer.Option("--forget-checkpoint", help="Of its hub, the next checkpoint counts."),
+        typer.Option("--forget-checkpoint", help="Accept the next checkpoint of its hub."),
     ] = False,
     operator: OperatorOption = None,
 ) -> None:
-    """Let a stream go on that is frozen, because its hub told two histories of it.
+    """Unfreeze a stream that was frozen because its hub signed two histories.
 
-    Do it once the exporting zone has said that the history that is held is theirs. Bundles that
-    continue it go in again, with the next veen bridge import; the other history is refused as
-    before. Both receipts stay in quarantine/, and every reconciliation goes on telling of them.
+    Run it after the exporting zone has confirmed the history that was imported. The next veen
+    bridge import accepts bundles that continue it; the other history stays refused. Both receipts
+    stay in quarantine/, and every reconciliation reports them.
 
-    Where a checkpoint is what the hub contradicts, and the exporting zone has said that what it
-    told then was lost, --forget-checkpoint lets the other one count. Events that are held stay.
+    If the hub contradicts a checkpoint, and the exporting zone has confirmed that its log was lost
+    after it, --forget-checkpoint accepts the other one. Imported events stay.
 
     Example: veen bridge thaw export/plant-1/changes --reason "case 12: backup restored"
     """

@@ -33,48 +33,53 @@ from veen.system.environment import prefixed
 _DAY_SEC: Final = 86_400
 ScratchOption = Annotated[
     Path | None,
-    typer.Option("--scratch", metavar="DIR", help="Room to unpack in; else the system's own."),
+    typer.Option("--scratch", metavar="DIR", help="Directory to unpack in; default: the system's."),
 ]
 
 
 def verify(
     bags: BagsArgument,
     level: Annotated[
-        Level, typer.Option("--level", help="How deep: each level includes those before it.")
+        Level,
+        typer.Option("--level", help="Depth of verification; each level includes those before it."),
     ] = Level.VALID,
     trust: Annotated[
         Path | None,
-        typer.Option("--trust", metavar="DIR", help="Pinned hubs and exporters; for 'valid'."),
+        typer.Option(
+            "--trust", metavar="DIR", help="Directory of pinned hubs and exporters, for 'valid'."
+        ),
     ] = None,
     transcript_file: Annotated[
         Path | None,
-        typer.Option("--transcript", metavar="FILE", help="Write what was checked and found."),
+        typer.Option(
+            "--transcript", metavar="FILE", help="Write a transcript of the verification."
+        ),
     ] = None,
     hub_identity: HubIdentityOption = None,
     key: ZoneKeyOption = None,
     workers: Annotated[
-        int, typer.Option("--workers", min=1, metavar="N", help="Processes that verify.")
+        int, typer.Option("--workers", min=1, metavar="N", help="Number of verifying processes.")
     ] = 1,
     scratch: ScratchOption = None,
     max_age: Annotated[
         int | None,
-        typer.Option("--max-age", min=0, metavar="DAYS", help="Refuse an older checkpoint."),
+        typer.Option("--max-age", min=0, metavar="DAYS", help="Maximum age of the checkpoint."),
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option("--config", metavar="FILE", help="Settings of the zone that would import."),
+        typer.Option("--config", metavar="FILE", help="Settings of the importing zone."),
     ] = None,
 ) -> None:
-    """Check every carrier on the media: whether it is complete, intact and valid.
+    """Verify that every carrier on the media is complete, intact and valid.
 
-    Valid means that all signatures and proofs hold. Nothing is written but the transcript, and
-    nothing is asked of any network. Exit code 3 says that a carrier was refused. How old the
-    hub's checkpoint is, is told; nothing expires unless --max-age is given. A hub identity newer
-    than the pinned one, from --hub-identity, says which keys have retired since.
+    Valid means that all signatures and proofs hold. Writes only the transcript, and needs no
+    network. Exits with 3 if a carrier is refused. Shows the age of the checkpoint, which expires
+    only with --max-age. A newer identity of the hub, from --hub-identity, tells which keys were
+    retired.
 
-    With --config, trust and keys are those of the importing zone, and of each valid carrier it is
-    also checked whether it can go in there: its stream has a target, the bridge a capability that
-    the zone's hub takes, the disk has room, the stream is not frozen. For that the hub is asked.
+    With --config, uses the trust and keys of the importing zone, and verifies that each valid
+    carrier can be imported there: its stream has a target and is not frozen, the bridge has a
+    capability that the hub accepts, and the disk has enough space. This queries the hub.
 
     Example: veen bridge verify /media/usb --trust trust --transcript check.txt
     """

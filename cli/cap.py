@@ -16,20 +16,22 @@ from veen.keystore.directory import ClientDir, ClientDirLock
 from veen.label import stream_id
 from veen.system import durable
 
-app = typer.Typer(help="Capabilities: who may write to which streams.", no_args_is_help=True)
+app = typer.Typer(help="Manage capabilities: who may write to which streams.", no_args_is_help=True)
 
 CapOption = Annotated[Path, typer.Option("--cap", metavar="FILE", help="The capability.")]
 
 
 @app.command()
 def issue(
-    issuer: Annotated[Path, typer.Option(metavar="DIR", help="Directory of who issues it.")],
+    issuer: Annotated[Path, typer.Option(metavar="DIR", help="Client directory of the issuer.")],
     subject: Annotated[
-        str, typer.Option(metavar="CARD", help="Who may write: card, directory or client_id.")
+        str, typer.Option(metavar="CARD", help="Writer: card, directory or client_id.")
     ],
-    stream: Annotated[list[str], typer.Option(metavar="NAME", help="A stream; repeatable.")],
-    ttl: Annotated[int, typer.Option(min=1, metavar="SEC", help="How long, once authorized.")],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write it.")],
+    stream: Annotated[list[str], typer.Option(metavar="NAME", help="Stream; repeatable.")],
+    ttl: Annotated[
+        int, typer.Option(min=1, metavar="SEC", help="Lifetime once authorized, in seconds.")
+    ],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Output file.")],
     rate: Annotated[
         str | None, typer.Option(metavar="RATE", help='Messages a second and burst: "5,10".')
     ] = None,
@@ -56,7 +58,7 @@ def issue(
 
 @app.command()
 def authorize(at: HubOptions, cap: CapOption) -> None:
-    """Make a capability known to a hub; its time begins to run. Doing it again changes nothing.
+    """Register a capability with a hub, which starts its lifetime; idempotent.
 
     Example: veen cap authorize --hub ./hub --cap cap.cbor
     """
@@ -77,7 +79,7 @@ def authorize(at: HubOptions, cap: CapOption) -> None:
 
 @app.command("show")
 def show_token(cap: CapOption) -> None:
-    """Print what a capability says, once its signatures hold; no hub is asked.
+    """Verify and show a capability, without a hub.
 
     Example: veen cap show --cap cap.cbor
     """
@@ -86,7 +88,7 @@ def show_token(cap: CapOption) -> None:
 
 @app.command()
 def status(at: HubOptions, cap: CapOption) -> None:
-    """Tell whether a hub knows a capability, and until when it holds there.
+    """Show whether a hub knows a capability, and when it expires there.
 
     Example: veen cap status --hub ./hub --cap cap.cbor
     """

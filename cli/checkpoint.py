@@ -59,7 +59,7 @@ from veen.system import durable
 
 ConfigOnlyOption = RecorderConfigOption
 FetchOption = Annotated[
-    bool, typer.Option("--fetch", help="First bring here what only object storage has.")
+    bool, typer.Option("--fetch", help="First fetch what only object storage has.")
 ]
 
 
@@ -81,7 +81,9 @@ class ActorOptions:
     client: Annotated[
         Path | None,
         typer.Option(
-            "--client", metavar="DIR", help="Who asks; else [dags.acting], or [hub] client."
+            "--client",
+            metavar="DIR",
+            help="Acting identity; default: [dags.acting], then [hub] client.",
         ),
     ] = None
     principal: PrincipalOption = None
@@ -172,20 +174,23 @@ def newest_of(every: Iterable[HubIdentity | None]) -> HubIdentity | None:
     return reduce(newest_identity, known) if known else None
 
 
-app = typer.Typer(help="One signed document over the ends of all streams.", no_args_is_help=True)
+app = typer.Typer(
+    help="Manage recorder checkpoints: one signature over the ends of all streams.",
+    no_args_is_help=True,
+)
 
 
 @app.command()
 def create(
     at: ActorOptions,
     force: Annotated[
-        bool, typer.Option("--force", help="A new one, though no stream has moved.")
+        bool, typer.Option("--force", help="Create one even if no stream has changed.")
     ] = False,
 ) -> None:
-    """Have the hub sign how far every stream goes, check it, and keep it.
+    """Create a checkpoint of all streams at the hub, verify it and store it.
 
-    Events go on being recorded meanwhile. The client must be a principal of the hub that manages
-    streams ([hub] principal).
+    Recording continues meanwhile. The client must be a principal that manages streams at the hub
+    ([hub] principal).
 
     Example: veen recorder checkpoint create --config recorder.toml
     """
@@ -205,18 +210,19 @@ def verify(
     at: ActorOptions,
     known: KnownHubOptions,
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="One that you hold; else the latest.")
+        Path | None, typer.Argument(metavar="[FILE]", help="Checkpoint file; default: the latest.")
     ] = None,
     offline: Annotated[
-        bool, typer.Option("--offline", help="Without the hub: signatures, order and anchors.")
+        bool,
+        typer.Option("--offline", help="Verify signatures, order and anchors without the hub."),
     ] = False,
 ) -> None:
-    """Prove that a checkpoint holds: the hub signed it, and its log still begins with it.
+    """Verify a checkpoint: its signature, and that the log of the hub still extends it.
 
-    All that are kept are checked for order. Then the hub proves for each stream that what it
-    holds now continues what it signed then, and every anchor is checked. The newest identity of
-    the hub decides that is kept, pinned by the client, given or remembered; without any it is
-    unproven (exit code 6): the key that signed it may have retired before.
+    Verifies the order of all stored checkpoints, a consistency proof of the hub for each stream,
+    and every anchor. The newest identity of the hub decides: stored, pinned by the client, given
+    or remembered; without any, the result is unproven (exit code 6): the signing key may have been
+    retired before.
 
     Example: veen recorder checkpoint verify --config recorder.toml
     """
@@ -257,7 +263,7 @@ def verify(
 
 @app.command("list")
 def list_(config: ConfigOnlyOption = DEFAULT_PATH, fetch: FetchOption = False) -> None:
-    """List the checkpoints that are kept, and how many anchors each has.
+    """List stored checkpoints, with the number of their anchors.
 
     Example: veen recorder checkpoint list --config recorder.toml
     """
@@ -281,10 +287,11 @@ def latest(
     config: ConfigOnlyOption = DEFAULT_PATH,
     fetch: FetchOption = False,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Write the document there, too.")
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Also write the document to this file."),
     ] = None,
 ) -> None:
-    """Show the last checkpoint that is kept, without asking the hub.
+    """Show the latest stored checkpoint, without the hub.
 
     Example: veen recorder checkpoint latest --config recorder.toml --out last.cbor
     """
@@ -301,13 +308,13 @@ def latest(
 def run(
     at: ActorOptions,
     poll_sec: Annotated[
-        int, typer.Option("--poll-sec", min=1, metavar="N", help="How often to look at the hub.")
+        int, typer.Option("--poll-sec", min=1, metavar="N", help="Poll interval in seconds.")
     ] = 10,
 ) -> None:
-    """Make checkpoints and anchors whenever they are due, until it is told to stop.
+    """Create scheduled checkpoints and anchors until stopped.
 
-    For those who have no Airflow. SIGTERM and Ctrl-C end it after what it is just doing; what is
-    left is done by the next run. Exit code 3 says that something did not hold.
+    Use it without Airflow. SIGTERM and Ctrl-C stop it after the current step; the next run
+    continues. Exits with 3 if a verification fails.
 
     Example: veen recorder checkpoint run --config recorder.toml
     """

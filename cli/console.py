@@ -42,7 +42,7 @@ class Manner:
     quiet: Annotated[bool, typer.Option("--quiet", help="Print errors only.")] = False
     timeout_ms: Annotated[
         int | None,
-        typer.Option("--timeout-ms", min=1, metavar="N", help="Most that one answer may take."),
+        typer.Option("--timeout-ms", min=1, metavar="N", help="Timeout of one response."),
     ] = None
 
     def over(self, outer: Manner) -> Manner:

@@ -45,20 +45,21 @@ def fold(
     options: FoldOptions,
     profile: ProfileOptions,
     from_seq: Annotated[
-        int, typer.Option("--from", min=1, metavar="N", help="The first stream_seq.")
+        int, typer.Option("--from", min=1, metavar="N", help="First stream_seq.")
     ] = 1,
     to_seq: Annotated[
-        int | None, typer.Option("--to", min=1, metavar="N", help="The last; else all there is.")
+        int | None,
+        typer.Option("--to", min=1, metavar="N", help="Last stream_seq; default: the head."),
     ] = None,
     account: Annotated[
         str | None,
-        typer.Option("--account", metavar="HEX", help="Show this account, or other key, alone."),
+        typer.Option("--account", metavar="HEX", help="Show only this account or key."),
     ] = None,
     drop_summaries: Annotated[
-        bool, typer.Option("--drop-summaries", help="Delete those that were kept, first.")
+        bool, typer.Option("--drop-summaries", help="Delete stored summaries first.")
     ] = False,
 ) -> None:
-    """Fold the events of an archived stream into a state, the same for everyone.
+    """Fold the events of an archived stream into a deterministic state.
 
     Example: veen fold wallet.ledger --store file:///mnt/archive --stream pay/main --client ./me
     """
@@ -92,13 +93,15 @@ def _format_fold(stream: str, result: FoldResult, part: bytes | None) -> dict[st
     }
 
 
-app = typer.Typer(help="Attest a folded state, and verify such a claim.", no_args_is_help=True)
+app = typer.Typer(
+    help="Create and verify signed snapshots of a folded state.", no_args_is_help=True
+)
 
 StateIdOption = Annotated[
-    str | None, typer.Option("--state-id", metavar="HEX", help="A part; else the whole state.")
+    str | None, typer.Option("--state-id", metavar="HEX", help="Part of the state; default: all.")
 ]
 UptoOption = Annotated[
-    int | None, typer.Option("--upto", min=1, metavar="N", help="The last stream_seq in it.")
+    int | None, typer.Option("--upto", min=1, metavar="N", help="Last stream_seq included.")
 ]
 
 
@@ -107,15 +110,15 @@ class SendOptions:
     """The hub to send a snapshot to, and its recipient."""
 
     into: Annotated[
-        str | None, typer.Option("--into", metavar="NAME", help="The stream to send it to.")
+        str | None, typer.Option("--into", metavar="NAME", help="Stream to send it to.")
     ] = None
     hub: HubOption = DEFAULT_HUB
     ca: CaOption = None
     to: Annotated[
-        str | None, typer.Option("--to", metavar="CARD", help="Who may read it; else ourselves.")
+        str | None, typer.Option("--to", metavar="CARD", help="Recipient; default: this identity.")
     ] = None
     cap: Annotated[
-        Path | None, typer.Option("--cap", metavar="FILE", help="The capability to write with.")
+        Path | None, typer.Option("--cap", metavar="FILE", help="Capability to write with.")
     ] = None
 
     def send(self, body: bytes, options: FoldOptions) -> dict[str, Any]:
@@ -146,10 +149,10 @@ def create(
     state_id: StateIdOption = None,
     upto: UptoOption = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Write the snapshot here.")
+        Path | None, typer.Option("--out", metavar="FILE", help="Write the snapshot to this file.")
     ] = None,
 ) -> None:
-    """Fold a stream up to a place, and state the result in a snapshot.
+    """Fold a stream up to a stream_seq, and write the result as a snapshot.
 
     Example: veen snapshot create --store file:///a --stream b --client ./me --overlay orset --out s
     """
@@ -176,15 +179,15 @@ def verify(
         Path | None, typer.Option("--snapshot", metavar="FILE", help="The snapshot.")
     ] = None,
     within: Annotated[
-        str | None, typer.Option("--in", metavar="NAME", help="The archived stream to find it in.")
+        str | None, typer.Option("--in", metavar="NAME", help="Archived stream that holds it.")
     ] = None,
     overlay: Annotated[
-        str | None, typer.Option("--overlay", metavar="NAME", help="What its class has to be.")
+        str | None, typer.Option("--overlay", metavar="NAME", help="Expected state_class.")
     ] = None,
     state_id: StateIdOption = None,
     upto: UptoOption = None,
 ) -> None:
-    """Fold the log that a snapshot is of, and name the first field that does not hold.
+    """Verify a snapshot by folding its log; report the first field that differs.
 
     Example: veen snapshot verify --store file:///a --stream b --client ./me --snapshot s
     """

@@ -40,7 +40,7 @@ from veen.wire.api import ErrorEnvelope, HealthResponse, ReadyResponse
 from zone.directory import ZoneHome
 from zone.run import rest, supervised, wake
 
-app = typer.Typer(help="Run a hub, look at it, check its directory.", no_args_is_help=True)
+app = typer.Typer(help="Run, inspect and verify a hub.", no_args_is_help=True)
 
 _START_SEC: Final = 60.0
 _END_SEC: Final = 30.0
@@ -53,7 +53,7 @@ _OVERLAYS: Final = ("fed1", "auth1", "kex1_plus", "sh1_plus", "lclass0", "meta0_
 def start(
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
     listen: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Where to answer.")
+        str | None, typer.Option(metavar="HOST:PORT", help="Address and port to listen on.")
     ] = None,
     config: ConfigOption = None,
     admission: Annotated[
@@ -65,7 +65,7 @@ def start(
     workers: Annotated[int | None, typer.Option(metavar="N", help="HTTP worker processes.")] = None,
     issuer: Annotated[
         list[str] | None,
-        typer.Option(metavar="HEX", help="Key whose capabilities count; repeatable."),
+        typer.Option(metavar="HEX", help="Trusted issuer of capabilities; repeatable."),
     ] = None,
     tls_cert: Annotated[
         str | None, typer.Option(metavar="FILE", help="Certificate chain (PEM).")
@@ -73,9 +73,11 @@ def start(
     tls_key: Annotated[
         str | None, typer.Option(metavar="FILE", help="Its private key (PEM).")
     ] = None,
-    foreground: Annotated[bool, typer.Option("--foreground", help="Stay in the terminal.")] = False,
+    foreground: Annotated[
+        bool, typer.Option("--foreground", help="Run in the foreground.")
+    ] = False,
 ) -> None:
-    """Start a hub; on a fresh directory it makes itself a key and a name.
+    """Start a hub; a new directory gets a hub key and a hub_id.
 
     Example: veen hub start --data-dir ./hub --listen 127.0.0.1:8080
     """
@@ -106,11 +108,10 @@ def start(
 
 @app.command()
 def stop(data_dir: DataDirOption = DEFAULT_DATA_DIR) -> None:
-    """Stop the hub of a directory; what it has accepted is on disk already.
+    """Stop the hub of a data directory; every acknowledged message is on disk.
 
-    A hub that does not run is stopped: exit code 0, and the answer says so. The supervisor of a
-    running zone is asked to stop its hub, and leaves it stopped until veen hub start; all other
-    parts of the zone go on.
+    Exits with 0 if no hub runs. In a running zone the supervisor stops the hub, and does not
+    restart it until veen hub start; all other services continue.
 
     Example: veen hub stop --data-dir ./hub
     """
@@ -348,7 +349,7 @@ __all__ = ["app"]
 
 @app.command()
 def status(at: HubOptions) -> None:
-    """Print what a running hub says of itself: name, keys, limits, readiness.
+    """Show the hub_id, keys, limits and readiness of a running hub.
 
     Example: veen hub status --hub http://127.0.0.1:8080
     """
@@ -364,10 +365,12 @@ def key(
     at: HubOptions,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="Write the identity here, for --hub-identity."),
+        typer.Option(
+            "--out", metavar="FILE", help="Write the identity to this file, for --hub-identity."
+        ),
     ] = None,
 ) -> None:
-    """Print the hub's name and the keys it signs with; pin the name out of band.
+    """Show the hub_id and the signing keys of a hub; pin the hub_id out of band.
 
     Example: veen hub key --hub ./hub --out hub-identity.cbor
     """
@@ -381,7 +384,7 @@ def key(
 
 @app.command()
 def profile(at: HubOptions) -> None:
-    """Print which version, profile and features of the protocol a hub has.
+    """Show the protocol version, profile and features of a hub.
 
     Example: veen hub profile --hub http://127.0.0.1:8080
     """
@@ -404,10 +407,11 @@ def profile(at: HubOptions) -> None:
 
 @app.command()
 def health(at: HubOptions) -> None:
-    """Tell whether the hub takes messages, and where its latest label stands.
+    """Show whether the hub accepts messages, and the head of its latest label.
 
-    Exit code 4 says that it is up and takes none: its disk is full, its clock stepped ahead, or
-    its sequencer is away. ok is also false while hub time stands still for a clock that is behind.
+    Exits with 4 if the hub runs but accepts no messages: its disk is full, its clock stepped
+    ahead, or its sequencer is down. ok is also false while hub time waits for a clock that is
+    behind.
 
     Example: veen hub health --hub http://127.0.0.1:8080
     """
@@ -433,9 +437,9 @@ def _readiness(at: HubOptions) -> dict[str, Any]:
 @app.command()
 def metrics(
     at: HubOptions,
-    raw: Annotated[bool, typer.Option("--raw", help="Prometheus' text form, as it is.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Print the Prometheus text format.")] = False,
 ) -> None:
-    """Print the hub's counters, and its latencies as count, mean and p95.
+    """Show the counters of the hub, and its latencies as count, mean and p95.
 
     Example: veen hub metrics --hub http://127.0.0.1:8080
     """
@@ -453,7 +457,7 @@ def metrics(
 
 @app.command("tls-info")
 def tls_info(at: HubOptions) -> None:
-    """Print how a hub's connection is protected, and when its certificate ends.
+    """Show the TLS parameters of a hub, and when its certificate expires.
 
     Example: veen hub tls-info --hub https://hub.example:8443 --ca ca.pem
     """

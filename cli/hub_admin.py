@@ -31,9 +31,9 @@ _SHOWN_FAULTS: Final = 20
 
 @app.command()
 def verify(data_dir: DataDirOption = DEFAULT_DATA_DIR, config: ConfigOption = None) -> None:
-    """Check every byte of a stopped hub's directory.
+    """Verify every byte of the data directory of a stopped hub (fsck).
 
-    Exit code 3 says that something is wrong, and the first bad byte is named.
+    Exits with 3 if anything is wrong, and names the first bad byte.
 
     Example: veen hub verify --data-dir ./hub --config hub.toml
     """
@@ -55,7 +55,7 @@ def verify(data_dir: DataDirOption = DEFAULT_DATA_DIR, config: ConfigOption = No
 
 @app.command()
 def rebuild(data_dir: DataDirOption = DEFAULT_DATA_DIR, config: ConfigOption = None) -> None:
-    """Make the derived state of a stopped hub again from its log.
+    """Rebuild the derived state of a stopped hub from its log.
 
     Example: veen hub rebuild --data-dir ./hub --config hub.toml
     """
@@ -83,16 +83,16 @@ def retain(
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
     config: ConfigOption = None,
     prune: Annotated[
-        bool, typer.Option("--prune", help="Take the chunks away; the hub must be stopped.")
+        bool, typer.Option("--prune", help="Remove the chunks; the hub must be stopped.")
     ] = False,
     move_to: Annotated[
-        Path | None, typer.Option("--move-to", metavar="DIR", help="Copy them here first.")
+        Path | None, typer.Option("--move-to", metavar="DIR", help="Copy the chunks here first.")
     ] = None,
 ) -> None:
-    """Show which sealed chunks retention lets go; with --prune, let them go.
+    """List the sealed chunks that have expired; with --prune, remove them.
 
-    Checkpoints, peaks, summaries and what proofs need always stay. Age is measured by hub time: no
-    later than the latest message of the hub, so that a clock that is ahead lets nothing go early.
+    Checkpoints, peaks, summaries and what proofs need are never removed. Age is measured in hub
+    time, at most that of the latest message, so that a clock that is ahead removes nothing early.
 
     Example: veen hub retention --data-dir ./hub --config hub.toml --prune --move-to ./attic
     """
@@ -119,10 +119,10 @@ def rotate_key(
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
     overlap_sec: Annotated[
         int,
-        typer.Option(min=0, metavar="N", help="How long the old key still witnesses checkpoints."),
+        typer.Option(min=0, metavar="N", help="How long the old key co-signs checkpoints."),
     ] = 86_400,
 ) -> None:
-    """Give a stopped hub a new key; its name, labels and old receipts stay valid.
+    """Rotate the key of a stopped hub; hub_id, labels and old receipts stay valid.
 
     Example: veen hub rotate-key --data-dir ./hub
     """

@@ -51,7 +51,7 @@ class KnownHubOptions:
             "--known-hubs",
             envvar="VEEN_KNOWN_HUBS",
             metavar="DIR",
-            help="Where the newest identity of each hub is remembered.",
+            help="Directory with the newest known identity of each hub.",
         ),
     ] = None
 
@@ -138,18 +138,18 @@ def checkpoint(
     at: PinnedHubOptions,
     stream: StreamOption,
     upto: Annotated[
-        int, typer.Option("--upto", min=1, metavar="SEQ", help="The place it ends at.")
+        int, typer.Option("--upto", min=1, metavar="SEQ", help="Last stream_seq of the checkpoint.")
     ],
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Write the CHECKPOINT here.")
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Write the CHECKPOINT to this file."),
     ] = None,
 ) -> None:
-    """Have a checkpoint made (or fetch it) and verify it for a pinned hub.
+    """Create or fetch a checkpoint of a stream, and verify it for a pinned hub.
 
-    The hub is pinned by --hub-id, --hub-identity, --client, or by naming its data directory. The
-    root is computed again from every message up to SEQ, so it takes as long as reading them. While
-    two hub keys overlap, the witness signatures of both are required. It works for streams without
-    epochs.
+    Pin the hub with --hub-id, --hub-identity, --client, or its data directory as --hub. The root
+    is recomputed from every message up to SEQ, which takes as long as reading them. While two hub
+    keys overlap, signatures of both are required. Only for streams without epochs.
 
     Example: veen hub checkpoint --hub ./hub --stream record/line-1 --upto 10 --out cp.cbor
     """
@@ -201,12 +201,12 @@ def _verified(api: HubApi, log: LabelLogRef, hub: HubIdentity, upto: int) -> Che
 @app.command("verify-rotation")
 def verify_rotation(
     checkpoint: Annotated[
-        Path, typer.Option("--checkpoint", metavar="FILE", help="A checkpoint of the hub.")
+        Path, typer.Option("--checkpoint", metavar="FILE", help="Checkpoint of the hub.")
     ],
     old_key: Annotated[str, typer.Option(metavar="HEX", help="The old hub_pk.")],
     new_key: Annotated[str, typer.Option(metavar="HEX", help="The new hub_pk.")],
 ) -> None:
-    """Check that a checkpoint of the overlap is witnessed by both keys.
+    """Verify that a checkpoint of the overlap is signed by both keys.
 
     Example: veen hub verify-rotation --checkpoint cp.cbor --old-key d36a… --new-key efb3…
     """

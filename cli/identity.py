@@ -79,11 +79,11 @@ def _unused_prekeys(prekeys: Sequence[SignedPrekey], now: int) -> Iterator[str]:
         yield f"the prekey expires in {days} days: run veen id rotate and hand out the new card"
 
 
-app = typer.Typer(help="Look at an identity, give it another client_id.", no_args_is_help=True)
+app = typer.Typer(help="Show an identity, or rotate its client_id.", no_args_is_help=True)
 
 
 def keygen(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The directory to make.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory to create.")],
     passphrase_file: PassphraseFileOption = None,
     insecure_plain: Annotated[
         bool, typer.Option("--insecure-plain", help="Leave the private keys unprotected.")
@@ -91,11 +91,11 @@ def keygen(
     prekey_days: Annotated[
         int,
         typer.Option(
-            "--prekey-days", min=1, max=36_500, metavar="N", help="How long others may seal to it."
+            "--prekey-days", min=1, max=36_500, metavar="N", help="Lifetime of the prekey."
         ),
     ] = PREKEY_SEC // DAY_SEC,
 ) -> None:
-    """Make an identity: keys under a passphrase, and a card to hand out.
+    """Create an identity: keys under a passphrase, and a public card.
 
     Example: veen keygen --out ~/.local/share/veen/client-main
     """
@@ -118,7 +118,7 @@ def keygen(
 
 @app.command()
 def show(client: ClientOption) -> None:
-    """Print the card of an identity and what it knows of each label; no passphrase needed.
+    """Show the card and the labels of an identity, without its passphrase.
 
     Example: veen id show --client ~/.local/share/veen/client-main
     """
@@ -129,9 +129,9 @@ def show(client: ClientOption) -> None:
 
 @app.command()
 def rotate(client: ClientOption, passphrase_file: PassphraseFileOption = None) -> None:
-    """Take another client_id and prekey; nothing on the wire links them to the old.
+    """Rotate client_id and prekey; nothing on the wire links them to the old ones.
 
-    Capabilities name a client_id: have them issued again for the new one.
+    Capabilities name a client_id: issue them again for the new one.
 
     Example: veen id rotate --client ~/.local/share/veen/client-main
     """
@@ -151,7 +151,7 @@ def rotate(client: ClientOption, passphrase_file: PassphraseFileOption = None) -
 
 @app.command()
 def usage(client: ClientOption) -> None:
-    """Tell how much each client_id has been used, and whether it is time for another.
+    """Show how much each client_id was used, and whether to rotate it.
 
     Example: veen id usage --client ~/.local/share/veen/client-main
     """

@@ -38,7 +38,7 @@ FORMER: Final = {"E.PROFILE": Failure.PROFILE, "E.DUP": Failure.DUPLICATE}
 
 
 def version() -> None:
-    """Print the version of the software and of the protocol it speaks.
+    """Show the version of the software and of the protocol.
 
     Example: veen version --json
     """
@@ -144,9 +144,11 @@ CODES: Final = {
 
 
 def explain_error(
-    code: Annotated[str, typer.Argument(metavar="CODE", help="E.SEQ, E.SEQ/DUPLICATE, E.DUP …")],
+    code: Annotated[
+        str, typer.Argument(metavar="CODE", help="Error code, like E.SEQ or E.SEQ/DUPLICATE.")
+    ],
 ) -> None:
-    """Explain a code of a hub: what it means, why it comes, what to do.
+    """Explain an error code of a hub: meaning, cause and remedy.
 
     Example: veen explain-error E.SEQ/DUPLICATE
     """

@@ -45,24 +45,26 @@ from veen.system import durable
 from veen.timestamp import readable_time
 from veen.wire.canonical_json import cbor_to_json, json_to_cbor
 
-attachment_app = typer.Typer(help="Files that were sent with a message.", no_args_is_help=True)
+attachment_app = typer.Typer(
+    help="Verify files that were sent with a message.", no_args_is_help=True
+)
 JSON_SCHEMA: Final = stream_id("veen.json.v1")
 """The default schema of a JSON body."""
 
 
 @attachment_app.command()
 def verify(
-    msg: Annotated[Path, typer.Option(metavar="FILE", help="The message (send --dump-msg).")],
+    msg: Annotated[Path, typer.Option(metavar="FILE", help="Message file (send --dump-msg).")],
     client: ClientOption,
-    file: Annotated[list[Path], typer.Option(metavar="FILE", help="An attachment; repeatable.")],
+    file: Annotated[list[Path], typer.Option(metavar="FILE", help="Attachment; repeatable.")],
     profile: ProfileOptions,
     index: Annotated[
         list[int] | None,
-        typer.Option(min=0, metavar="N", help="The place of each file, if not in order."),
+        typer.Option(min=0, metavar="N", help="Index of each file, if not in order."),
     ] = None,
     passphrase_file: PassphraseFileOption = None,
 ) -> None:
-    """Check that files are the attachments of a message: all of them, each in its place.
+    """Verify that files are the attachments of a message, complete and in order.
 
     Example: veen attachment verify --msg msg.cbor --client ./me --file a.bin --file b.bin
     """
@@ -96,12 +98,12 @@ def _in_place(files: list[Path], places: list[int]) -> list[Path]:
     return [files[places.index(place)] for place in range(len(files))]
 
 
-outbox_app = typer.Typer(help="What was queued and is still to be sent.", no_args_is_help=True)
+outbox_app = typer.Typer(help="Show and send queued messages.", no_args_is_help=True)
 
 
 @outbox_app.command("show")
 def show_pending(at: ClientOptions) -> None:
-    """Tell how many events wait to be sent to a hub.
+    """Show how many events wait in the outbox of a hub.
 
     Example: veen outbox show --hub ./hub --client ./me
     """
@@ -111,7 +113,7 @@ def show_pending(at: ClientOptions) -> None:
 
 @outbox_app.command()
 def flush(at: ClientOptions) -> None:
-    """Send what waits, once and in order; run it again after a failure.
+    """Send queued events, once each and in order; idempotent, retry after a failure.
 
     Example: veen outbox flush --hub ./hub --client ./me
     """
@@ -126,11 +128,11 @@ def flush(at: ClientOptions) -> None:
 
 def export(
     at: ClientOptions,
-    stream: Annotated[list[str], typer.Option(metavar="NAME", help="A stream; repeatable.")],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="The directory to make.")],
+    stream: Annotated[list[str], typer.Option(metavar="NAME", help="Stream; repeatable.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Directory to create.")],
     profile: ProfileOptions,
 ) -> None:
-    """Write a client and its streams, with every proof, to be carried.
+    """Export a client and its streams, with all proofs, to a portable set.
 
     Example: veen export --hub ./hub --client ./me --stream core/main --out ./set
     """
@@ -145,14 +147,16 @@ def export(
 
 
 def import_(
-    source: Annotated[Path, typer.Argument(metavar="SET", help="A portable set.")],
-    into: Annotated[Path, typer.Option(metavar="DIR", help="Client directory to make or fill.")],
+    source: Annotated[Path, typer.Argument(metavar="SET", help="Portable set.")],
+    into: Annotated[
+        Path, typer.Option(metavar="DIR", help="Client directory to create or update.")
+    ],
     hub_identity: HubIdentityOption = None,
 ) -> None:
-    """Verify a portable set, and make a client of it or bring one up to it.
+    """Verify a portable set, and create or update a client from it.
 
-    A set brings the hub's identity as it was then: a key retired since is refused only with a
-    newer identity, from --hub-identity or from a client that has met the hub.
+    A set contains the hub identity of its time: a key that was retired later is refused only with
+    a newer identity, from --hub-identity or from a client that has met the hub.
 
     Example: veen import ./set --into ./me-again --hub-identity hub-identity.cbor
     """
@@ -167,12 +171,12 @@ class BodyOptions:
     """The body of a message, and its form."""
 
     body: Annotated[
-        str | None, typer.Option("--body", metavar="JSON", help="What to say; - is stdin.")
+        str | None, typer.Option("--body", metavar="JSON", help="JSON body; - reads stdin.")
     ] = None
     body_file: Annotated[
-        Path | None, typer.Option("--body-file", metavar="FILE", help="The body from a file.")
+        Path | None, typer.Option("--body-file", metavar="FILE", help="Read the body from a file.")
     ] = None
-    raw: Annotated[bool, typer.Option("--raw", help="Bytes as they are, not JSON.")] = False
+    raw: Annotated[bool, typer.Option("--raw", help="Send raw bytes, not JSON.")] = False
 
     def encode(self) -> bytes:
         content = self._content()
@@ -194,22 +198,26 @@ class EventOptions:
     """What is sent with a body."""
 
     schema: Annotated[
-        str | None, typer.Option("--schema", metavar="NAME", help="Kind of body: name or hash.")
+        str | None,
+        typer.Option("--schema", metavar="NAME", help="Schema of the body: name or hash."),
     ] = None
     to: Annotated[
-        str | None, typer.Option("--to", metavar="CARD", help="Who may read it; else ourselves.")
+        str | None, typer.Option("--to", metavar="CARD", help="Recipient; default: this identity.")
     ] = None
     parent_id: Annotated[
-        str | None, typer.Option("--parent-id", metavar="HEX", help="The msg_id it answers.")
+        str | None,
+        typer.Option("--parent-id", metavar="HEX", help="msg_id of the message it replies to."),
     ] = None
     expires_at: Annotated[
-        int | None, typer.Option("--expires-at", min=0, metavar="TIME", help="In Unix time.")
+        int | None,
+        typer.Option("--expires-at", min=0, metavar="TIME", help="Expiry, in Unix time."),
     ] = None
     attach: Annotated[
-        list[Path] | None, typer.Option("--attach", metavar="FILE", help="A file; repeatable.")
+        list[Path] | None,
+        typer.Option("--attach", metavar="FILE", help="File to attach; repeatable."),
     ] = None
     cap: Annotated[
-        Path | None, typer.Option("--cap", metavar="FILE", help="The capability to write with.")
+        Path | None, typer.Option("--cap", metavar="FILE", help="Capability to write with.")
     ] = None
 
     def arguments(self) -> dict[str, Any]:
@@ -230,12 +238,12 @@ def send(
     body: BodyOptions,
     event: EventOptions,
     profile: ProfileOptions,
-    queue: Annotated[bool, typer.Option("--queue", help="Keep it for veen outbox flush.")] = False,
+    queue: Annotated[bool, typer.Option("--queue", help="Queue it for veen outbox flush.")] = False,
     dump_msg: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the MSG here.")
+        Path | None, typer.Option(metavar="FILE", help="Write the MSG to this file.")
     ] = None,
     dump_receipt: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the RECEIPT here.")
+        Path | None, typer.Option(metavar="FILE", help="Write the RECEIPT to this file.")
     ] = None,
 ) -> None:
     """Send an encrypted message to a stream, and verify the hub's receipt for it.
@@ -287,21 +295,24 @@ def stream(
     at: ClientOptions,
     stream: StreamOption,
     profile: ProfileOptions,
-    from_seq: Annotated[int, typer.Option("--from", min=0, metavar="SEQ", help="Begin here.")] = 1,
+    from_seq: Annotated[
+        int, typer.Option("--from", min=0, metavar="SEQ", help="First stream_seq.")
+    ] = 1,
     to_seq: Annotated[
-        int | None, typer.Option("--to", min=1, metavar="SEQ", help="End here, not at the head.")
+        int | None,
+        typer.Option("--to", min=1, metavar="SEQ", help="Last stream_seq; default: the head."),
     ] = None,
     with_proof: Annotated[
-        bool, typer.Option("--with-proof", help="Have each page proved as well.")
+        bool, typer.Option("--with-proof", help="Request a proof for each page.")
     ] = False,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Wait for more, until interrupted.")
+        bool, typer.Option("--follow", help="Wait for new messages until interrupted.")
     ] = False,
     no_decrypt: Annotated[
-        bool, typer.Option("--no-decrypt", help="Verify only; open nothing.")
+        bool, typer.Option("--no-decrypt", help="Verify only, without decrypting.")
     ] = False,
 ) -> None:
-    """Read a stream, verify every message, and open what is sealed to us.
+    """Read a stream, verify every message, and decrypt those for this identity.
 
     Example: veen stream --hub ./hub --client ./me --stream core/main --from 1
     """

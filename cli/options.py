@@ -97,20 +97,22 @@ def _asked(what: str, *, twice: bool) -> bytes | None:
 
 HubOption = Annotated[
     str,
-    typer.Option("--hub", envvar="VEEN_HUB", metavar="HUB", help="Its address or data directory."),
+    typer.Option(
+        "--hub", envvar="VEEN_HUB", metavar="HUB", help="Address or data directory of the hub."
+    ),
 ]
 ClientOption = Annotated[
     Path,
     typer.Option("--client", envvar="VEEN_CLIENT", metavar="DIR", help="Directory of the client."),
 ]
 HubIdOption = Annotated[
-    str | None, typer.Option("--hub-id", metavar="HEX", help="The hub it must be.")
+    str | None, typer.Option("--hub-id", metavar="HEX", help="Expected hub_id.")
 ]
 CaOption = Annotated[
-    Path | None, typer.Option("--ca", metavar="FILE", help="Authority of the hub's certificate.")
+    Path | None, typer.Option("--ca", metavar="FILE", help="CA certificate of the hub (PEM).")
 ]
 PrincipalOption = Annotated[
-    str | None, typer.Option("--principal", metavar="NAME", help="Sign reads under this name.")
+    str | None, typer.Option("--principal", metavar="NAME", help="Principal to sign reads as.")
 ]
 TokenFileOption = Annotated[
     Path | None, typer.Option("--token-file", metavar="FILE", help="Bearer token for reads.")
@@ -119,16 +121,16 @@ StreamOption = Annotated[
     str, typer.Option("--stream", metavar="NAME", help="Name of a stream, or its id in hex.")
 ]
 DataDirOption = Annotated[
-    Path, typer.Option("--data-dir", metavar="DIR", help="The directory that is the hub.")
+    Path, typer.Option("--data-dir", metavar="DIR", help="Data directory of the hub.")
 ]
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="The hub's settings (TOML).")
 ]
 EpochSecOption = Annotated[
-    int, typer.Option("--epoch-sec", min=0, metavar="N", help="Epoch of the stream's profile.")
+    int, typer.Option("--epoch-sec", min=0, metavar="N", help="epoch_sec of the stream's profile.")
 ]
 PadBlockOption = Annotated[
-    int, typer.Option("--pad-block", min=0, metavar="N", help="Padding of the stream's profile.")
+    int, typer.Option("--pad-block", min=0, metavar="N", help="pad_block of the stream's profile.")
 ]
 
 

@@ -58,40 +58,47 @@ class DescriptorOptions:
 
     descriptor: Annotated[
         str | None,
-        typer.Option("--descriptor", metavar="FILE", help="All of it as JSON; - is stdin."),
+        typer.Option(
+            "--descriptor", metavar="FILE", help="Query descriptor as JSON; - reads stdin."
+        ),
     ] = None
     stream: Annotated[
-        Texts, typer.Option("--stream", metavar="NAME", help="Where to look; repeatable.")
+        Texts, typer.Option("--stream", metavar="NAME", help="Stream to search; repeatable.")
     ] = None
     subject: Annotated[
-        str | None, typer.Option("--subject", metavar="ID", help="Only of this subject_id.")
+        str | None, typer.Option("--subject", metavar="ID", help="Match this subject_id.")
     ] = None
     event_type: Annotated[
-        Texts, typer.Option("--type", metavar="TYPE", help="Only of this type; repeatable.")
+        Texts, typer.Option("--type", metavar="TYPE", help="Match this event_type; repeatable.")
     ] = None
     from_time: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="Committed then or later.")
+        str | None, typer.Option("--from", metavar="TIME", help="Earliest commit time.")
     ] = None
     to_time: Annotated[
-        str | None, typer.Option("--to", metavar="TIME", help="Committed then or earlier.")
+        str | None, typer.Option("--to", metavar="TIME", help="Latest commit time.")
     ] = None
     field: Annotated[
-        Texts, typer.Option("--field", metavar="PATH", help="Like payload.status; repeatable.")
+        Texts,
+        typer.Option(
+            "--field", metavar="PATH", help="Field to return, like payload.status; repeatable."
+        ),
     ] = None
     group_by: Annotated[
-        Texts, typer.Option("--group-by", metavar="PATH", help="Of an aggregate; repeatable.")
+        Texts, typer.Option("--group-by", metavar="PATH", help="Field to group by; repeatable.")
     ] = None
     metric: Annotated[
-        Texts, typer.Option("--metric", metavar="M", help="count, max(payload.x); repeatable.")
+        Texts,
+        typer.Option("--metric", metavar="M", help="Aggregate: count, max(payload.x); repeatable."),
     ] = None
     evidence: Annotated[
-        str, typer.Option("--evidence", metavar="MODE", help="none, spot or full.")
+        str, typer.Option("--evidence", metavar="MODE", help="Evidence: none, spot or full.")
     ] = "full"
     sample_rate: Annotated[
-        float | None, typer.Option("--sample-rate", metavar="R", help="For spot: 0 < R <= 1.")
+        float | None,
+        typer.Option("--sample-rate", metavar="R", help="Sample rate for spot: 0 < R <= 1."),
     ] = None
     reason: Annotated[
-        str | None, typer.Option("--reason", metavar="TEXT", help="Why; it is recorded too.")
+        str | None, typer.Option("--reason", metavar="TEXT", help="Reason; it is recorded.")
     ] = None
 
     def document(self) -> dict[str, Any]:
@@ -131,20 +138,20 @@ class ReplayedQuery:
     """The query to replay: of a package, or one whose descriptor and digest were imported."""
 
     package: Annotated[
-        Path | None, typer.Argument(metavar="PACKAGE", help="From veen query proof.")
+        Path | None, typer.Argument(metavar="PACKAGE", help="Evidence package of veen query proof.")
     ] = None
     query_id: Annotated[
         str | None,
-        typer.Option("--query-id", metavar="ID", help="Its descriptor and digest were imported."),
+        typer.Option("--query-id", metavar="ID", help="query_id of an imported digest."),
     ] = None
     result_id: Annotated[
         str | None,
-        typer.Option("--result-id", metavar="ID", help="The same, by the name of the result."),
+        typer.Option("--result-id", metavar="ID", help="result_id of an imported digest."),
     ] = None
     hub_id: Annotated[
         str | None,
-        typer.Option("--hub-id", metavar="HEX", help="Whose log; else the settings' hub, or "
-                     "whichever hub's import has that id."),
+        typer.Option("--hub-id", metavar="HEX", help="Hub of the log; default: that of the "
+                     "settings, or of the import with that id."),
     ] = None  # fmt: skip
 
     def verify_one(self) -> None:
@@ -165,17 +172,20 @@ def replay(
     query: ReplayedQuery,
     known: KnownHubOptions,
     index: Annotated[
-        Path | None, typer.Option("--index", metavar="DIR", help="Else [index] of the settings.")
+        Path | None,
+        typer.Option(
+            "--index", metavar="DIR", help="Index directory; default: [index] of the settings."
+        ),
     ] = None,
     record: Annotated[
-        bool, typer.Option("--record", help="Record the verdict in record/query/replays.")
+        bool, typer.Option("--record", help="Record the outcome in record/query/replays.")
     ] = False,
 ) -> None:
-    """Run a query again over an index here, and tell whether its digest is the same.
+    """Run a query again on a local index, and compare its digest.
 
-    Every place that was searched is read and verified again, so an omitted row shows. Where events
-    are missing here, the ranges are named; whoever acts must be able to read and open the import
-    streams for what stands behind a gap not to be counted as missing.
+    Reads and verifies every position again, so that an omitted row is detected. Missing ranges are
+    listed; the acting identity must be able to read and decrypt the import streams, or events
+    behind a gap count as missing.
 
     Example: veen query replay --result-id r-6a1f0c54e2d94b7f8a3b5c6d7e8f9012 --record
     """
@@ -258,11 +268,11 @@ def _recorded(
 
 
 app = typer.Typer(
-    help="Ask what was recorded; check the answer offline, or by running it again.",
+    help="Query recorded events; verify results offline, or by running them again.",
     no_args_is_help=True,
 )
 
-ResultArgument = Annotated[str, typer.Argument(metavar="RESULT_ID", help="Like r-0123…")]
+ResultArgument = Annotated[str, typer.Argument(metavar="RESULT_ID", help="result_id, like r-0123…")]
 
 
 @app.command()
@@ -270,12 +280,12 @@ def submit(
     at: ApiOptions,
     asked: DescriptorOptions,
     wait: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="Until the query has ended.")
+        bool, typer.Option("--wait/--no-wait", help="Wait until the query has finished.")
     ] = True,
 ) -> None:
-    """Submit a query: it is recorded before it runs, and the digest of its result after.
+    """Submit a query; the query and the digest of its result are recorded.
 
-    Prints the digest; the rows come with veen query result, the proof with veen query proof.
+    Prints the digest; get the rows with veen query result, the proof with veen query proof.
 
     Example: veen query submit --token-file token --stream record/app/http --subject user:1
     """
@@ -294,7 +304,7 @@ def submit(
 
 @app.command()
 def status(at: ApiOptions, result_id: ResultArgument) -> None:
-    """Tell how far a query has come: pending, running, completed or failed, and why.
+    """Show the state of a query: pending, running, completed or failed, and why.
 
     Example: veen query status r-6a1f0c54e2d94b7f8a3b5c6d7e8f9012 --token-file token
     """
@@ -306,15 +316,18 @@ def status(at: ApiOptions, result_id: ResultArgument) -> None:
 def result(
     at: ApiOptions,
     result_id: ResultArgument,
-    offset: Annotated[int, typer.Option("--offset", min=0, metavar="N", help="First row.")] = 0,
+    offset: Annotated[
+        int, typer.Option("--offset", min=0, metavar="N", help="Number of the first row.")
+    ] = 0,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, metavar="N", help="So many; else all.")
+        int | None,
+        typer.Option("--limit", min=1, metavar="N", help="Number of rows; default: all."),
     ] = None,
 ) -> None:
-    """Print the rows of a result, one JSON object a line.
+    """Print the rows of a result, one JSON object per line.
 
-    When all rows are asked for, they are hashed and compared with the digest that the service
-    gives. Both are the service's word: veen query verify proves them.
+    If all rows are requested, they are hashed and compared with the digest of the service. Both
+    come from the service: use veen query verify to prove them.
 
     Example: veen query result r-6a1f0c54e2d94b7f8a3b5c6d7e8f9012 --token-file token
     """
@@ -338,9 +351,9 @@ def result(
 def proof(
     at: ApiOptions,
     result_id: ResultArgument,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to put it.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Output file.")],
 ) -> None:
-    """Fetch the evidence package of a result: one file, for veen query verify.
+    """Download the evidence package of a result, for veen query verify.
 
     Example: veen query proof r-6a1f0c54e2d94b7f8a3b5c6d7e8f9012 --token-file token --out p.json
     """
@@ -352,8 +365,10 @@ def proof(
 
 @app.command()
 def verify(
-    package: Annotated[Path, typer.Argument(metavar="PACKAGE", help="From veen query proof.")],
-    hub_id: Annotated[str, typer.Option("--hub-id", metavar="HEX", help="The hub it must be of.")],
+    package: Annotated[
+        Path, typer.Argument(metavar="PACKAGE", help="Evidence package of veen query proof.")
+    ],
+    hub_id: Annotated[str, typer.Option("--hub-id", metavar="HEX", help="Expected hub_id.")],
     believe: AnchorTrust,
     known: KnownHubOptions,
     recorder_id: Annotated[
@@ -361,16 +376,16 @@ def verify(
         typer.Option(
             "--recorder-id",
             metavar="HEX",
-            help="client_id that may have recorded it; may be repeated.",
+            help="Accepted client_id of the recorder; repeatable.",
         ),
     ] = None,
 ) -> None:
-    """Check an evidence package offline: signatures, proofs, rows, hashes, sampling, ranges.
+    """Verify an evidence package offline: signatures, proofs, rows, hashes, ranges.
 
-    The first line says proven (exit code 0), failed (3) or unproven (6), why, and what is known
-    about missing rows; then each claim: held, failed, or not covered by the package. Without
-    --recorder-id, and without --hub-identity or --known-hubs, nothing is proven: a key that the
-    package calls current may have retired. Anchors are checked when you give what proves them.
+    The first line is proven (exit code 0), failed (3) or unproven (6), with the reason and what is
+    known about missing rows; then each claim: held, failed, or not covered by the package. Without
+    --recorder-id, and --hub-identity or --known-hubs, nothing is proven: a key that the package
+    calls current may have been retired. Give the evidence of anchors to verify them.
 
     Example: veen query verify p.json --hub-id 1f3c… --recorder-id 9a4e… --hub-identity hub.cbor
     """

@@ -99,28 +99,32 @@ class ApiOptions:
 
     api: Annotated[
         str,
-        typer.Option("--api", envvar="VEEN_QUERY_API", metavar="URL", help="The query service."),
+        typer.Option(
+            "--api", envvar="VEEN_QUERY_API", metavar="URL", help="URL of the query service."
+        ),
     ] = DEFAULT_API
     token_file: Annotated[
-        Path | None, typer.Option("--token-file", metavar="FILE", help="Who asks: bearer token.")
+        Path | None,
+        typer.Option("--token-file", metavar="FILE", help="Authenticate with this bearer token."),
     ] = None
     client: Annotated[
-        Path | None, typer.Option("--client", metavar="DIR", help="Who asks: sign with its key.")
+        Path | None,
+        typer.Option("--client", metavar="DIR", help="Authenticate by signing with its key."),
     ] = None
     principal: Annotated[
-        str | None, typer.Option("--principal", metavar="NAME", help="Its name in the settings.")
+        str | None, typer.Option("--principal", metavar="NAME", help="Principal to sign as.")
     ] = None
     passphrase_file: PassphraseFileOption = None
     ca: Annotated[
         Path | None,
-        typer.Option("--ca", metavar="FILE", help="Authority of the service's certificate."),
+        typer.Option("--ca", metavar="FILE", help="CA certificate of the service (PEM)."),
     ] = None
     cert: Annotated[
         Path | None,
-        typer.Option("--cert", metavar="FILE", help="Our certificate, where the service asks."),
+        typer.Option("--cert", metavar="FILE", help="Client certificate (PEM), for mutual TLS."),
     ] = None
     key: Annotated[
-        Path | None, typer.Option("--key", metavar="FILE", help="Its key; else it is in --cert.")
+        Path | None, typer.Option("--key", metavar="FILE", help="Its key; default: in --cert.")
     ] = None
 
     @contextmanager

@@ -8,9 +8,7 @@ from typing import Final
 
 import typer
 
-app = typer.Typer(
-    help="Record who did what, when and where, so that it can be proved.", no_args_is_help=True
-)
+app = typer.Typer(help="Record who did what, when and where, with proofs.", no_args_is_help=True)
 
 _PARTS: Final = {
     "emit": "cli.recorder_emit:emit",

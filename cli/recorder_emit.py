@@ -29,13 +29,13 @@ class DefaultOptions:
     """Defaults for fields that an event does not have."""
 
     event_type: Annotated[
-        str | None, typer.Option("--type", metavar="TYPE", help="Its event_type.")
+        str | None, typer.Option("--type", metavar="TYPE", help="event_type.")
     ] = None
     subject: Annotated[
-        str | None, typer.Option("--subject", metavar="ID", help="Its subject_id: who did it.")
+        str | None, typer.Option("--subject", metavar="ID", help="subject_id: who did it.")
     ] = None
     origin: Annotated[
-        str | None, typer.Option("--origin", metavar="NAME", help="The service it comes from.")
+        str | None, typer.Option("--origin", metavar="NAME", help="Service of origin.")
     ] = None
 
 
@@ -43,23 +43,24 @@ def emit(
     at: RecorderOptions,
     said: DefaultOptions,
     payload: Annotated[
-        str | None, typer.Option("--payload", metavar="JSON", help="One event, said here.")
+        str | None, typer.Option("--payload", metavar="JSON", help="Payload of one event, as JSON.")
     ] = None,
     at_time: Annotated[
-        str | None, typer.Option("--time", metavar="TIME", help="Of that event; else now.")
+        str | None, typer.Option("--time", metavar="TIME", help="event_time; default: now.")
     ] = None,
     file: Annotated[
-        Path | None, typer.Option("--file", metavar="FILE", help="JSON lines; - is stdin.")
+        Path | None,
+        typer.Option("--file", metavar="FILE", help="File of JSON lines; - reads stdin."),
     ] = None,
     from_line: Annotated[
-        int, typer.Option("--from-line", min=1, metavar="N", help="Leave out lines before it.")
+        int, typer.Option("--from-line", min=1, metavar="N", help="Skip the lines before this one.")
     ] = 1,
 ) -> None:
-    """Record one event, or one for each line of JSON.
+    """Record one event, or one event per line of JSON.
 
     A line is {"event_type", "subject_id", "origin", "event_time", "payload"}; event_time, in ms or
-    like 2025-11-19T03:20:00.000Z, may be left out, and so may what an option gives. The first bad
-    line ends the command; all before it are recorded, and --from-line N goes on there.
+    like 2025-11-19T03:20:00.000Z, is optional, and so is what an option gives. The first invalid
+    line ends the command; all before it are recorded. Continue with --from-line N.
 
     Example: veen recorder emit --type order.placed --subject u:7 --origin shop --payload '{"n":1}'
     """
@@ -131,12 +132,12 @@ class FieldOptions:
         str, typer.Option("--time-field", metavar="NAME", help="Field of the event_time.")
     ] = "event_time"
     time_unit: Annotated[
-        TimeUnit, typer.Option("--time-unit", help="What a number there counts.")
+        TimeUnit, typer.Option("--time-unit", help="Unit of a numeric event_time.")
     ] = TimeUnit.MS
     payload_field: Annotated[
         str | None,
         typer.Option(
-            "--payload-field", metavar="NAME", help="Field of the payload; else the rest."
+            "--payload-field", metavar="NAME", help="Field of the payload; default: all others."
         ),
     ] = None
 
@@ -158,22 +159,28 @@ def tail(
     at: RecorderOptions,
     said: DefaultOptions,
     fields: FieldOptions,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A log file of JSON lines.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Log file of JSON lines.")],
     on_bad_line: Annotated[
         OnBadLine, typer.Option("--on-bad-line", help="Stop, or record it as log.unparsed.")
     ] = OnBadLine.STOP,
-    once: Annotated[bool, typer.Option("--once", help="End when all is read and sent.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Exit when all lines are sent.")] = False,
     accept_gap: Annotated[
-        bool, typer.Option("--accept-gap", help="Go on though the file that was read is gone.")
+        bool, typer.Option("--accept-gap", help="Continue although the file that was read is gone.")
     ] = False,
     settle_ms: Annotated[
-        int, typer.Option("--settle-ms", min=0, metavar="N", help="When a rotated file is done.")
+        int,
+        typer.Option(
+            "--settle-ms",
+            min=0,
+            metavar="N",
+            help="Idle time after which a rotated file is complete.",
+        ),
     ] = 2_000,
 ) -> None:
-    """Follow a log file across rotations and crashes; each line is recorded exactly once.
+    """Follow a log file across rotations and crashes; record each line exactly once.
 
-    It begins at the start of the file, and goes on where it was: under the same configuration,
-    client and name of the file. Rotated files must stay in its folder, uncompressed, until read.
+    Starts at the beginning of the file, and resumes where it stopped, by configuration, client and
+    file name. Rotated files must stay in the same directory, uncompressed, until they are read.
 
     Example: veen recorder tail /var/log/shop.json --origin shop --subject service:shop
     """

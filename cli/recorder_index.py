@@ -29,11 +29,13 @@ from veen.client.client import Client
 from veen.errors import Untrusted
 from zone.imports import take_up
 
-app = typer.Typer(help="The index that queries are answered from.", no_args_is_help=True)
+app = typer.Typer(help="Manage the index that answers queries.", no_args_is_help=True)
 
 IndexOption = Annotated[
     Path | None,
-    typer.Option("--index", metavar="DIR", help="Where it lies; else [index] of the settings."),
+    typer.Option(
+        "--index", metavar="DIR", help="Index directory; default: [index] of the settings."
+    ),
 ]
 
 
@@ -44,11 +46,13 @@ class FollowOptions:
     index: IndexOption = None
     stream: Annotated[
         list[str] | None,
-        typer.Option("--stream", metavar="NAME", help="Only this stream; may be given again."),
+        typer.Option("--stream", metavar="NAME", help="Stream; repeatable. Default: all."),
     ] = None
     openers: Annotated[
         int,
-        typer.Option("--openers", min=0, max=64, metavar="N", help="Processes that open events."),
+        typer.Option(
+            "--openers", min=0, max=64, metavar="N", help="Number of processes that decrypt."
+        ),
     ] = 1
 
     def home(self, config: Path) -> IndexHome:
@@ -78,13 +82,13 @@ def follow(
     at: ReaderOptions,
     options: FollowOptions,
     once: Annotated[
-        bool, typer.Option("--once", help="Stop when the index has what the hub has.")
+        bool, typer.Option("--once", help="Exit when the index has caught up.")
     ] = False,
 ) -> None:
-    """Keep the index up with the recorder's streams; all that is read is verified.
+    """Follow the streams of the recorder, verify them and update the index.
 
-    A hub that is down is waited for. One that contradicts itself ends this, and the evidence is
-    kept. It may be stopped or killed at any time, and goes on exactly where it was.
+    Waits for a hub that is down. Stops at a hub that contradicts itself, and stores the evidence.
+    It may be stopped or killed at any time, and resumes exactly where it stopped.
 
     Example: veen recorder index follow --config recorder.toml
     """
@@ -108,20 +112,19 @@ def imports(
     at: ReaderOptions,
     stream: Annotated[
         list[str],
-        typer.Option("--stream", metavar="NAME", help="An import/ stream; may be given again."),
+        typer.Option("--stream", metavar="NAME", help="import/ stream; repeatable."),
     ],
     trust: Annotated[
         Path, typer.Option("--trust", metavar="DIR", help="Pinned hubs of the other zone.")
     ],
     index: IndexOption = None,
 ) -> None:
-    """Bring imported events into the index, under their place here and that at their origin.
+    """Index imported events, by their position here and at their origin.
 
-    So queries can name the import stream, and veen query replay can run a query of the other zone
-    again. An offline zone does this by itself, for all that its bridge imports. A stream of the
-    origin is indexed up to the first event that is not here. The index takes these streams up from
-    now on: whoever follows it keeps up with each import, and a rebuild has them too. Run it again
-    to pin a hub's newer keys.
+    Queries can then name the import stream, and veen query replay can run a query of the other
+    zone again. An offline zone does this by itself for everything that its bridge imports. A
+    stream of the origin is indexed up to the first event that is missing here. From then on follow
+    and rebuild include these streams. Run it again to pin newer keys of a hub.
 
     Example: veen recorder index imports --stream import/plant-1/changes --trust trust
     """
@@ -145,7 +148,7 @@ def _taken_up(at: ReaderOptions, home: IndexHome, imports: Imports) -> int:
 
 @app.command()
 def status(config: RecorderConfigOption = DEFAULT_PATH, index: IndexOption = None) -> None:
-    """How far the index is behind the hub, in entries and seconds, and what is wrong with it.
+    """Show the lag of the index behind the hub, in entries and seconds, and its faults.
 
     Example: veen recorder index status --config recorder.toml
     """
@@ -154,9 +157,9 @@ def status(config: RecorderConfigOption = DEFAULT_PATH, index: IndexOption = Non
 
 @app.command()
 def rebuild(at: ReaderOptions, options: FollowOptions) -> None:
-    """Make the index again from the log, beside the old one, and put it in its place at once.
+    """Rebuild the index from the log, and replace the old one atomically.
 
-    Says whether the two agreed. Queries go on meanwhile; the follower must be stopped.
+    Reports whether the two agreed. Queries continue meanwhile; stop the follower first.
 
     Example: veen recorder index rebuild --config recorder.toml
     """
@@ -179,7 +182,7 @@ def rebuild(at: ReaderOptions, options: FollowOptions) -> None:
 
 @app.command()
 def verify(at: ReaderOptions, options: FollowOptions) -> None:
-    """Compare every row and node of the index with the log, which is read once more for that.
+    """Compare every row and node of the index with the log, which is read again.
 
     Example: veen recorder index verify --config recorder.toml
     """

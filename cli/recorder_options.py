@@ -32,7 +32,9 @@ RecorderConfigOption = Annotated[
 ]
 PrincipalOption = Annotated[
     str | None,
-    typer.Option("--principal", metavar="NAME", help="Its name at the hub; else [hub] principal."),
+    typer.Option(
+        "--principal", metavar="NAME", help="Its name at the hub; default: [hub] principal."
+    ),
 ]
 CapsOption = Annotated[
     list[Path] | None,
@@ -59,7 +61,9 @@ class RecorderOptions:
     client: Annotated[
         Path | None,
         typer.Option(
-            "--client", metavar="DIR", help="Who acts; else [dags.acting], or [hub] client."
+            "--client",
+            metavar="DIR",
+            help="Acting identity; default: [dags.acting], then [hub] client.",
         ),
     ] = None
     principal: PrincipalOption = None

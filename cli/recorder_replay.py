@@ -52,12 +52,14 @@ class ReaderOptions:
     client: Annotated[
         Path | None,
         typer.Option(
-            "--client", metavar="DIR", help="Who reads; else [dags.acting], or [hub] client."
+            "--client",
+            metavar="DIR",
+            help="Reading identity; default: [dags.acting], then [hub] client.",
         ),
     ] = None
     hub: Annotated[
         str | None,
-        typer.Option("--hub", metavar="HUB", help="A hub, instead of that of the settings."),
+        typer.Option("--hub", metavar="HUB", help="Hub; default: that of the settings."),
     ] = None
     hub_id: HubIdOption = None
     ca: CaOption = None
@@ -116,34 +118,33 @@ class WantedOptions:
 
     stream: Annotated[
         list[str] | None,
-        typer.Option("--stream", metavar="NAME", help="A stream; may be given again. Else all."),
+        typer.Option("--stream", metavar="NAME", help="Stream; repeatable. Default: all."),
     ] = None
     from_seq: Annotated[
-        int | None, typer.Option("--from", min=1, metavar="SEQ", help="Begin at this place.")
+        int | None, typer.Option("--from", min=1, metavar="SEQ", help="First stream_seq.")
     ] = None
     to_seq: Annotated[
-        int | None, typer.Option("--to", min=1, metavar="SEQ", help="End at this place.")
+        int | None, typer.Option("--to", min=1, metavar="SEQ", help="Last stream_seq.")
     ] = None
     start: Annotated[
         str | None,
-        typer.Option(
-            "--start", metavar="TIME", help="Begin at this hub time: 2026-01-31T08:00:00Z."
-        ),
+        typer.Option("--start", metavar="TIME", help="First hub time: 2026-01-31T08:00:00Z."),
     ] = None
     end: Annotated[
-        str | None, typer.Option("--end", metavar="TIME", help="End at this hub time, included.")
+        str | None, typer.Option("--end", metavar="TIME", help="Last hub time, included.")
     ] = None
     unproven: Annotated[
         bool,
-        typer.Option("--unproven", help="Go on above the checkpoint; what is there is marked."),
+        typer.Option("--unproven", help="Include events after the checkpoint, marked as unproven."),
     ] = False
     no_decrypt: Annotated[
-        bool, typer.Option("--no-decrypt", help="Receipts and hashes only; open nothing.")
+        bool, typer.Option("--no-decrypt", help="Output receipts and hashes, without decrypting.")
     ] = False
     with_proofs: Annotated[
         bool,
         typer.Option(
-            "--with-proofs", help="Messages, body keys and proofs too, for --verify (not Parquet)."
+            "--with-proofs",
+            help="Include messages, body keys and proofs, for --verify (not Parquet).",
         ),
     ] = False
 
@@ -186,25 +187,25 @@ def replay(
     known: KnownHubOptions,
     checkpoint: Annotated[
         Path | None,
-        typer.Option("--checkpoint", metavar="FILE", help="Prove against this; else the latest."),
+        typer.Option(
+            "--checkpoint", metavar="FILE", help="Checkpoint to prove against; default: the latest."
+        ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="PATH", help="A file, or for Parquet a directory."),
+        typer.Option("--out", metavar="PATH", help="Output file; a directory for Parquet."),
     ] = None,
     format_: Annotated[
         ReplayFormat,
         typer.Option("--format", help="JSON lines, a CBOR sequence, or Parquet files."),
     ] = ReplayFormat.JSONL,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on where an output was cut off.")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted output.")] = False,
     verify: Annotated[
         Path | None,
-        typer.Option("--verify", metavar="FILE", help="Check an output instead, without a hub."),
+        typer.Option("--verify", metavar="FILE", help="Verify an output, without a hub."),
     ] = None,
 ) -> None:
-    """Replay recorded events in order, each proven against a checkpoint by the reader.
+    """Replay recorded events in order, each verified against a checkpoint.
 
     Example: veen recorder replay --stream record/app --start 2026-01-31T08:00:00Z --out app.jsonl
     """

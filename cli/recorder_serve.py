@@ -24,13 +24,13 @@ def serve(
     config: RecorderConfigOption = DEFAULT_PATH,
     cap: CapsOption = None,
     spark: Annotated[
-        bool, typer.Option("--spark/--no-spark", help="Let large queries go to Spark.")
+        bool, typer.Option("--spark/--no-spark", help="Run large queries on Spark.")
     ] = True,
 ) -> None:
     """Serve the Query API over HTTP, follow the index and run queries.
 
-    Stays in the foreground, and stops on SIGTERM or Ctrl-C. What was submitted is on disk, and
-    goes on when it is started again.
+    Runs in the foreground until SIGTERM or Ctrl-C. Submitted queries are on disk, and resume after
+    a restart.
 
     Example: veen recorder serve --config recorder.toml
     """

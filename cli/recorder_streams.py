@@ -21,13 +21,13 @@ from recorder.stream_map import CHANGES
 from veen.client.client import Client
 from veen.wire.api import RegisterRequest, StreamsResponse
 
-config = typer.Typer(help="The recorder's configuration.", no_args_is_help=True)
+config = typer.Typer(help="Check the configuration of the recorder.", no_args_is_help=True)
 _ORIGIN: Final = "veen recorder migrate"
 
 
 @config.command()
 def check(path: RecorderConfigOption = DEFAULT_PATH) -> None:
-    """Read a configuration and say what it means; the first thing wrong with it is named.
+    """Validate a configuration and show what it means; report the first error.
 
     Example: veen recorder config check --config recorder.toml
     """
@@ -51,13 +51,13 @@ def check(path: RecorderConfigOption = DEFAULT_PATH) -> None:
 def streams(
     at: RecorderOptions,
     register: Annotated[
-        bool, typer.Option("--register", help="Make the streams known to the hub, as an admin.")
+        bool, typer.Option("--register", help="Register the streams with the hub, as an admin.")
     ] = False,
 ) -> None:
-    """Show which event type goes to which stream, and which principals may append there.
+    """Show the stream of each event type, and which principals may append there.
 
-    With --register the hub learns their names, and the commands that issue the capabilities are
-    printed. The client must be a principal of the hub that manages streams ([hub] principal).
+    With --register, registers the streams with the hub, and prints the commands that issue the
+    capabilities. The client must be a principal that manages streams at the hub ([hub] principal).
 
     Example: veen recorder streams --config recorder.toml
     """
@@ -121,9 +121,9 @@ migrate_app = typer.Typer(
 )
 
 
-FromOption = Annotated[str, typer.Option("--from", metavar="STREAM", help="The old stream.")]
+FromOption = Annotated[str, typer.Option("--from", metavar="STREAM", help="Old stream.")]
 LastSeqOption = Annotated[
-    int, typer.Option("--last-seq", min=0, metavar="SEQ", help="Its last place in use; 0: none.")
+    int, typer.Option("--last-seq", min=0, metavar="SEQ", help="Its last stream_seq; 0 if empty.")
 ]
 
 
@@ -132,7 +132,7 @@ def rename(
     at: RecorderOptions,
     old: FromOption,
     last_seq: LastSeqOption,
-    new: Annotated[str, typer.Option("--to", metavar="STREAM", help="The new stream.")],
+    new: Annotated[str, typer.Option("--to", metavar="STREAM", help="New stream.")],
 ) -> None:
     """Record that one stream follows another, once the configuration says so.
 
@@ -147,7 +147,9 @@ def split(
     at: RecorderOptions,
     old: FromOption,
     last_seq: LastSeqOption,
-    new: Annotated[list[str], typer.Option("--to", metavar="STREAM", help="One of the new ones.")],
+    new: Annotated[
+        list[str], typer.Option("--to", metavar="STREAM", help="New stream; repeatable.")
+    ],
 ) -> None:
     """Record that several streams follow one, once the configuration says so.
 

@@ -22,14 +22,14 @@ from veen.msg import Msg
 from veen.receipt import Receipt
 
 EpochOption = Annotated[
-    int | None, typer.Option("--epoch", min=0, metavar="N", help="An epoch; else the current one.")
+    int | None, typer.Option("--epoch", min=0, metavar="N", help="Epoch; default: the current one.")
 ]
 
 
 def resync(
     at: ClientOptions, stream: StreamOption, profile: ProfileOptions, epoch: EpochOption = None
 ) -> None:
-    """Bring what a client knows of a stream up to the hub's log.
+    """Update the state of a client for a stream from the log of the hub.
 
     Example: veen resync --hub ./hub --client ./me --stream core/main
     """
@@ -52,7 +52,7 @@ def resync(
 def verify_state(
     at: ClientOptions, stream: StreamOption, profile: ProfileOptions, epoch: EpochOption = None
 ) -> None:
-    """Compare what a client knows of a stream with the hub's log.
+    """Compare the state of a client for a stream with the log of the hub.
 
     Example: veen verify-state --hub ./hub --client ./me --stream core/main
     """
@@ -82,14 +82,14 @@ def verify_state(
 
 def verify_receipt(
     at: ClientOptions,
-    receipt: Annotated[Path, typer.Option(metavar="FILE", help="The receipt.")],
+    receipt: Annotated[Path, typer.Option(metavar="FILE", help="Receipt file.")],
     stream: StreamOption,
     profile: ProfileOptions,
     msg: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The message it is said to be of.")
+        Path | None, typer.Option(metavar="FILE", help="Message file of the receipt.")
     ] = None,
 ) -> None:
-    """Check a receipt against its hub, its stream and its message.
+    """Verify a receipt against its hub, stream and message.
 
     Example: veen verify-receipt --hub ./hub --client ./me --stream core/main --receipt r.cbor
     """

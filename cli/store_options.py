@@ -81,17 +81,23 @@ class StoreOptions:
     ]
     hub_id: HubIdOption = None
     endpoint: Annotated[
-        str | None, typer.Option("--endpoint", metavar="URL", help="Of a store like S3.")
+        str | None,
+        typer.Option("--endpoint", metavar="URL", help="Endpoint of an S3-compatible store."),
     ] = None
-    region: Annotated[str, typer.Option("--region", metavar="NAME", help="Of the bucket.")] = (
-        "us-east-1"
-    )
+    region: Annotated[
+        str, typer.Option("--region", metavar="NAME", help="Region of the bucket.")
+    ] = "us-east-1"
     addressing: Annotated[
-        str, typer.Option("--addressing", metavar="HOW", help="auto, path or virtual.")
+        str,
+        typer.Option(
+            "--addressing", metavar="HOW", help="Addressing style: auto, path or virtual."
+        ),
     ] = "auto"
     accept_overwriting_store: Annotated[
         bool,
-        typer.Option("--accept-overwriting-store", help="Take a store without conditional writes."),
+        typer.Option(
+            "--accept-overwriting-store", help="Accept a store without conditional writes."
+        ),
     ] = False
 
     @property
@@ -137,16 +143,24 @@ class TargetOptions:
     """A second store; its options default to those of the first."""
 
     to_store: Annotated[
-        str, typer.Option("--to-store", metavar="URL", help="The other store, as --store.")
+        str, typer.Option("--to-store", metavar="URL", help="Target store, like --store.")
     ]
     to_endpoint: Annotated[
-        str | None, typer.Option("--to-endpoint", metavar="URL", help="Its S3 endpoint.")
+        str | None, typer.Option("--to-endpoint", metavar="URL", help="S3 endpoint of the target.")
     ] = None
     to_region: Annotated[
-        str | None, typer.Option("--to-region", metavar="NAME", help="Its region, if not --region.")
+        str | None,
+        typer.Option(
+            "--to-region", metavar="NAME", help="Region of the target; default: --region."
+        ),
     ] = None
     to_addressing: Annotated[
-        str | None, typer.Option("--to-addressing", metavar="HOW", help="If not --addressing.")
+        str | None,
+        typer.Option(
+            "--to-addressing",
+            metavar="HOW",
+            help="Addressing of the target; default: --addressing.",
+        ),
     ] = None
 
     def open(self, source: StoreOptions) -> Store:
@@ -235,7 +249,7 @@ ConfOption = Annotated[
         "--conf",
         metavar="KEY=VALUE",
         parser=_setting,
-        help="A setting of Spark, no secret; repeatable.",
+        help="Spark setting, not a secret; repeatable.",
     ),
 ]
 
@@ -309,20 +323,20 @@ class FoldOptions:
     client: ClientOption
     passphrase_file: PassphraseFileOption = None
     epoch: Annotated[
-        int, typer.Option("--epoch", min=0, metavar="N", help="Of a stream with epochs.")
+        int, typer.Option("--epoch", min=0, metavar="N", help="Epoch, for a stream with epochs.")
     ] = 0
     block: Annotated[
-        int, typer.Option("--block", min=1, metavar="N", help="Events in a leaf of the tree.")
+        int, typer.Option("--block", min=1, metavar="N", help="Events per leaf of the tree.")
     ] = BLOCK
     summaries: Annotated[
         bool,
-        typer.Option("--summaries", help="Use and keep summaries, in the clear, in the store."),
+        typer.Option("--summaries", help="Use and store summaries, unencrypted."),
     ] = False
     engine: Annotated[
-        FoldEngine, typer.Option("--engine", help="In this process, or submitted to Spark.")
+        FoldEngine, typer.Option("--engine", help="Run in this process, or as a Spark job.")
     ] = FoldEngine.LOCAL
     master: Annotated[
-        str, typer.Option("--master", metavar="URL", help="Of Spark, such as spark://host:7077.")
+        str, typer.Option("--master", metavar="URL", help="Spark master, like spark://host:7077.")
     ] = LOCAL_MASTER
     conf: ConfOption = None
 

@@ -47,25 +47,27 @@ from zone.state import ZoneStage, ZoneState
 
 DirectoryOption = Annotated[
     Path,
-    typer.Option("--directory", metavar="DIR", help="A zone's folder, or one with such folders."),
+    typer.Option("--directory", metavar="DIR", help="Directory of a zone, or of several zones."),
 ]
 OneDirectoryOption = Annotated[
-    Path, typer.Option("--directory", metavar="DIR", help="The folder of the zone.")
+    Path, typer.Option("--directory", metavar="DIR", help="Directory of the zone.")
 ]
 ListenOption = Annotated[
     str,
-    typer.Option("--listen", metavar="IP", help="Where Airflow and the query service listen."),
+    typer.Option(
+        "--listen", metavar="IP", help="Address that Airflow and the query service listen on."
+    ),
 ]
 PortsOption = Annotated[
     str | None,
-    typer.Option("--ports", metavar="N,N,N", help="Of hub, query service and Airflow."),
+    typer.Option("--ports", metavar="N,N,N", help="Ports of hub, query service and Airflow."),
 ]
 ApproverOption = Annotated[
     list[Path] | None,
     typer.Option(
         "--approver",
         metavar="CARD",
-        help="Offline: who must sign each import, by identity_card.pub; repeat.",
+        help="Offline: card of who must sign each import; repeatable.",
     ),
 ]
 TrustOption = Annotated[
@@ -74,7 +76,7 @@ TrustOption = Annotated[
 ]
 MediumOption = Annotated[
     Path | None,
-    typer.Option("--medium", metavar="DIR", help="Where media are mounted; else medium/."),
+    typer.Option("--medium", metavar="DIR", help="Mount point of media; default: medium/."),
 ]
 
 
@@ -94,11 +96,11 @@ PartArgument = Annotated[
 
 
 def run(part: PartArgument, directory: OneDirectoryOption) -> None:
-    """Be one process of a zone, until told to stop.
+    """Run one service of a zone in the foreground until stopped.
 
-    For containers and service managers, where each process has its own; a database is then named
-    by AIRFLOW__DATABASE__SQL_ALCHEMY_CONN. ``setup`` makes it ready and tells the hub who may
-    write what, and ends.
+    For containers and service managers, with one process each; set the database with
+    AIRFLOW__DATABASE__SQL_ALCHEMY_CONN. ``setup`` prepares the database, registers streams and
+    capabilities with the hub, and exits.
 
     Example: veen zone run hub --directory /zone
     """
@@ -117,7 +119,7 @@ def run(part: PartArgument, directory: OneDirectoryOption) -> None:
 
 
 def probe(part: PartArgument, directory: OneDirectoryOption) -> None:
-    """Tell whether one process of a zone does its work; exit code 4 says that it does not.
+    """Check the health of one service of a zone; exit with 4 if it is unhealthy.
 
     Example: veen zone probe hub --directory /zone
     """
@@ -141,7 +143,7 @@ def _parts(home: ZoneHome) -> Iterator[ZoneService]:
     yield from services.airflow(zone)
 
 
-app = typer.Typer(help="A whole zone in one folder: make it, run it.", no_args_is_help=True)
+app = typer.Typer(help="Create and run a whole zone in one directory.", no_args_is_help=True)
 
 
 class RoleOption(Enum):
@@ -153,35 +155,38 @@ class RoleOption(Enum):
 @app.command()
 def init(
     directory: Annotated[
-        Path, typer.Option("--directory", metavar="DIR", help="The folder to make; it is private.")
+        Path, typer.Option("--directory", metavar="DIR", help="Directory to create; it is private.")
     ],
-    name: Annotated[str, typer.Option("--name", metavar="NAME", help="What the zone is called.")],
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Name of the zone.")],
     role: Annotated[
-        RoleOption, typer.Option("--role", help="Does it export, import, or neither?")
+        RoleOption, typer.Option("--role", help="Whether the zone exports, imports, or neither.")
     ] = RoleOption.ALONE,
     trust: TrustOption = None,
     medium: MediumOption = None,
     store: Annotated[
         str | None,
-        typer.Option("--store", metavar="URL", help="Object storage; else a folder of the zone."),
+        typer.Option(
+            "--store", metavar="URL", help="Object store; default: a directory of the zone."
+        ),
     ] = None,
     endpoint: Annotated[
-        str | None, typer.Option("--endpoint", metavar="URL", help="Of a store like S3.")
+        str | None,
+        typer.Option("--endpoint", metavar="URL", help="Endpoint of an S3-compatible store."),
     ] = None,
     listen: ListenOption = "127.0.0.1",
     ports: PortsOption = None,
     approver: ApproverOption = None,
 ) -> None:
-    """Make a zone: identities, capabilities, the name of its hub, and veen.toml.
+    """Create a zone: identities, capabilities, the hub_id, and veen.toml.
 
-    An online zone leaves in handover/ what the offline one has to trust: carry that folder there by
-    a way you trust, and compare hub_id by voice or on paper. No secret is in it. Keys lie in the
-    folder unprotected but for its permissions; identities/issuer and identities/keeper are best
-    kept elsewhere once the zone is up.
+    An online zone writes handover/, which the offline zone must trust: transfer it over a trusted
+    channel, and compare hub_id by voice or on paper. It contains no secret. Keys in the directory
+    are protected by its permissions only; move identities/issuer and identities/keeper elsewhere
+    once the zone runs.
 
-    An import into an offline zone is approved by people in its Airflow. With --approver every
-    bundle also needs the signature of each of them, made by veen bridge approve with a key that
-    this host never holds; without it, whoever controls this host's Airflow controls imports.
+    People approve imports into an offline zone in its Airflow. With --approver every bundle also
+    needs the signature of each approver, made by veen bridge approve with a key that this host
+    never holds; without it, whoever controls the Airflow of this host controls imports.
 
     Example: veen zone init --directory ./z1 --name z1 --role online
     """
@@ -211,12 +216,12 @@ def init(
 
 @app.command()
 def up(directory: DirectoryOption = Path("var")) -> None:
-    """Start everything of a zone on this host's loopback, and leave it running.
+    """Start all services of a zone on the loopback interface, in the background.
 
-    PostgreSQL (embedded, unless AIRFLOW__DATABASE__SQL_ALCHEMY_CONN names another), the hub, the
-    query service, and Airflow's server, scheduler, DAG processor and triggerer. Passwords are
-    printed the first time. Ctrl-C before it is up stops all of it again. Exit code 4 and a zone
-    that runs: its hub is up, and a part that is named is not; it is tried again meanwhile.
+    Starts PostgreSQL (embedded, unless AIRFLOW__DATABASE__SQL_ALCHEMY_CONN is set), the hub, the
+    query service, and the server, scheduler, DAG processor and triggerer of Airflow. Prints the
+    passwords the first time. Ctrl-C during the start stops all again. Exits with 4 if the hub runs
+    but a service, which is named, does not; it is retried in the background.
 
     Example: veen zone up --directory ./var
     """
@@ -230,7 +235,7 @@ def up(directory: DirectoryOption = Path("var")) -> None:
 
 @app.command()
 def down(directory: DirectoryOption = Path("var")) -> None:
-    """Stop everything of a zone, also what a crash has left; all state stays.
+    """Stop all services of a zone, also those left by a crash; all state stays.
 
     Example: veen zone down --directory ./var
     """
@@ -241,9 +246,9 @@ def down(directory: DirectoryOption = Path("var")) -> None:
 
 @app.command()
 def status(directory: DirectoryOption = Path("var")) -> None:
-    """Tell what of a zone runs, and whether it does its work.
+    """Show which services of a zone run, and whether they are healthy.
 
-    Exit code 4 says that something is not as it should be; all down is as it should be.
+    Exits with 4 if a service is unhealthy; a zone that is stopped is healthy.
 
     Example: veen zone status --directory ./var
     """

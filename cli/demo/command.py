@@ -59,23 +59,25 @@ class StoreKind(Enum):
 
 def demo(
     directory: Annotated[
-        Path, typer.Option("--directory", metavar="DIR", help="A folder to make for all of it.")
+        Path, typer.Option("--directory", metavar="DIR", help="Directory to create.")
     ] = Path("var/demo"),
     store: Annotated[
-        StoreKind, typer.Option("--store", help="Object storage: a folder, or a server like S3.")
+        StoreKind,
+        typer.Option("--store", help="Object store: a directory, or an S3-compatible server."),
     ] = StoreKind.FILES,
     again: Annotated[
-        bool, typer.Option("--again", help="Remove what an earlier demonstration left there.")
+        bool, typer.Option("--again", help="Remove the files of an earlier demonstration first.")
     ] = False,
 ) -> None:
-    """Show the whole story in two zones on this host, and judge every claim.
+    """Demonstrate the whole system in two zones on this host, and verify it.
 
-    Events are recorded in Z1; Airflow has them checkpointed, anchored, archived and audited by
-    Spark, and exports them to a directory that stands for a medium. In Z2 a person lets them in;
-    they are reconciled. A query that Airflow has Spark answer in Z1 is run again in Z2. Then a
-    medium that was changed is refused.
-    Everything is stopped at the end, and by Ctrl-C; the files stay. Exit code 5 says that a claim
-    did not hold.
+    Records events in Z1; Airflow creates checkpoints and anchors, archives the log, audits it with
+    Spark, and exports to a directory that simulates a medium. In Z2 a person approves the import,
+    and the zones are reconciled. A query that ran on Spark in Z1 is run again in Z2. A tampered
+    medium is refused.
+
+    All services are stopped at the end, and by Ctrl-C; the files stay. Exits with 5 if a claim
+    fails.
 
     Example: veen demo --directory ./demo
     """

@@ -17,7 +17,7 @@ from cli.options import retry_policy
 from cli.selftest.samples import StepResult
 from cli.selftest.suite import SUITES, Suite, names_of, results
 
-app = typer.Typer(help="Try everything out against a hub of its own.", no_args_is_help=True)
+app = typer.Typer(help="Test an installation against temporary hubs.", no_args_is_help=True)
 
 _DEFAULT_SEED: Final = 1
 
@@ -27,21 +27,22 @@ class RunOptions:
     """Which steps are run, and by which chance."""
 
     only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="NAME", help="This step; repeatable.")
+        list[str] | None,
+        typer.Option("--only", metavar="NAME", help="Run only this step; repeatable."),
     ] = None
     seed: Annotated[
-        int, typer.Option("--seed", min=0, metavar="N", help="What chance is made of.")
+        int, typer.Option("--seed", min=0, metavar="N", help="Seed of the random numbers.")
     ] = _DEFAULT_SEED
 
 
 CountOption = Annotated[
-    int | None, typer.Option("--count", min=1, metavar="N", help="Cases of each step.")
+    int | None, typer.Option("--count", min=1, metavar="N", help="Cases per step.")
 ]
 
 
 @app.command()
 def core(options: RunOptions) -> None:
-    """Go through sending, capabilities, refusals, resync, epochs and keys.
+    """Test sending, capabilities, rejections, resync, epochs and keys.
 
     Example: veen selftest core --only send-and-receive
     """
@@ -50,7 +51,7 @@ def core(options: RunOptions) -> None:
 
 @app.command()
 def props(options: RunOptions, count: CountOption = None) -> None:
-    """Hold proofs, encodings and numbers against a slower second way.
+    """Compare proofs, encodings and numbers with slower reference implementations.
 
     Example: veen selftest props --count 1000
     """
@@ -59,7 +60,7 @@ def props(options: RunOptions, count: CountOption = None) -> None:
 
 @app.command()
 def fuzz(options: RunOptions, count: CountOption = None) -> None:
-    """Give broken bytes to every decoder, and to a hub that has to live on.
+    """Feed malformed bytes to every decoder and to a running hub.
 
     Example: veen selftest fuzz --count 1000 --seed 7
     """
@@ -68,7 +69,7 @@ def fuzz(options: RunOptions, count: CountOption = None) -> None:
 
 @app.command()
 def recorder(options: RunOptions) -> None:
-    """Record, make a checkpoint, anchor it, replay with proofs, and tamper with all of it.
+    """Test recording, checkpoints, anchors, replay with proofs, and tampering.
 
     Example: veen selftest recorder --only tampering
     """
@@ -77,7 +78,7 @@ def recorder(options: RunOptions) -> None:
 
 @app.command()
 def query(options: RunOptions) -> None:
-    """Ask a query service of its own, and make rows and hashes again by hand.
+    """Test a query service, and recompute its rows and hashes independently.
 
     Example: veen selftest query --only evidence-full
     """
@@ -86,7 +87,7 @@ def query(options: RunOptions) -> None:
 
 @app.command()
 def bridge(options: RunOptions) -> None:
-    """Carry events between two zones, lose and damage some, reconcile, and prove J1 to K2.
+    """Test export, loss, damage, import, reconciliation, and the proofs J1 to K2.
 
     Example: veen selftest bridge --only claims
     """
@@ -95,7 +96,7 @@ def bridge(options: RunOptions) -> None:
 
 @app.command("all")
 def everything(options: RunOptions, count: CountOption = None) -> None:
-    """Run every suite; exit code 5 says that a step failed, and which.
+    """Run every suite; exit with 5 if a step fails.
 
     Example: veen selftest all --json
     """

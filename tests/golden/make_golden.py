@@ -13,7 +13,8 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+# In place of this folder, whose cli/ would hide the package of that name.
+sys.path[0] = str(Path(__file__).parents[1])
 
 from support.cli.cli_binary import veen
 from support.cli.cli_scenario import forms
