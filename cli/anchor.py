@@ -18,10 +18,10 @@ from cli.checkpoint import (
     anchored_document,
     chosen,
     document,
-    kept_identities,
     moment,
     newest_of,
     recorder_services,
+    stored_identities,
 )
 from cli.console import notice, show
 from cli.hub_checkpoint import KnownHubOptions, end_unproven
@@ -137,9 +137,9 @@ class BelieveOptions(AnchorTrust):
     config: ConfigOnlyOption = DEFAULT_PATH
 
     def anchors(self) -> Mapping[str, Anchor]:
-        result = self.given()
-        configured = None if result else anchor_of(load(self.config).anchor, os.urandom)
-        return result if configured is None else {configured.kind: configured}
+        evidence = self.given()
+        configured = None if evidence else anchor_of(load(self.config).anchor, os.urandom)
+        return evidence if configured is None else {configured.kind: configured}
 
     def verify_signature(
         self, checkpoint: RecorderCheckpoint, beside: Path, known: KnownHubOptions
@@ -158,7 +158,7 @@ class BelieveOptions(AnchorTrust):
         ):
             identity_files = None
         settings = load(self.config) if self.config.exists() else None
-        identities = kept_identities(settings, checkpoint.hub_id) if settings else ()
+        identities = stored_identities(settings, checkpoint.hub_id) if settings else ()
         hub = newest_of([identity_files, *identities, known.newest(checkpoint.hub_id)])
         checkpoint.verify(identity_of_document(checkpoint, hub))
         return hub

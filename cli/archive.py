@@ -45,9 +45,9 @@ from veen.timestamp import readable_time
 
 _SHOWN_FLAWS: Final = 20
 _KEEPS: Final = {
-    True: "keeps",
-    False: "DOES NOT KEEP",
-    None: "lets us only read, so that nobody has looked whether it keeps",
+    True: "supports",
+    False: "DOES NOT SUPPORT",
+    None: "is read-only here, and was not probed for",
 }
 
 
@@ -84,7 +84,7 @@ def forget(
     show(
         {
             "hub_id": forgotten.hub_id.hex(),
-            "kept_states": forgotten.stored,
+            "remaining_states": forgotten.stored,
             "earlier_states": forgotten.states,
             "objects": len(forgotten.keys),
             "bytes": forgotten.size,
@@ -115,8 +115,8 @@ def _tell_of_store(registry: CollectorRegistry, store: StoreStatus, now: int) ->
         ["store", "condition"],
         registry=registry,
     )
-    result = {"if_none_match": store.keeps_if_none_match, "if_match": store.keeps_if_match}
-    for condition, is_stored in result.items():
+    supported = {"if_none_match": store.keeps_if_none_match, "if_match": store.keeps_if_match}
+    for condition, is_stored in supported.items():
         if is_stored is not None:
             keeps.labels(store.url, condition).set(is_stored)
 
@@ -128,7 +128,7 @@ def _tell_of_hubs(registry: CollectorRegistry, store: StoreStatus, hubs: list[Hu
             made.labels(store.url, hub.hub_id.hex()).set(value)
 
     gauge("entries", "Entries archived, of all labels", (hub.entries for hub in hubs))
-    gauge("bytes", "Bytes that the latest state stands on", (hub.stored_bytes for hub in hubs))
+    gauge("bytes", "Bytes of the latest state", (hub.stored_bytes for hub in hubs))
     gauge("last_hub_ts_seconds", "hub_ts of the last archived entry", (x.last_ts for x in hubs))
     gauge(
         "escrow_has_current_key",
@@ -189,10 +189,10 @@ def verify(
     archive = at.archive()
     newest = known.newest(archive.keys.hub_id)
     with progress("verify", "objects") as report:
-        result = check(archive, read_all=read_all, progress=report, known=newest)
-    if result.ok:
+        verified = check(archive, read_all=read_all, progress=report, known=newest)
+    if verified.ok:
         known.learn(archive.signed_identity(archive.latest()))
-    _show_checked(result, is_known=newest is not None)
+    _show_checked(verified, is_known=newest is not None)
 
 
 @app.command()

@@ -107,11 +107,11 @@ class LogOptions:
         """The given hub, or the only one in the store."""
         if self.hub_id is not None:
             return key_in_hex("--hub-id", self.hub_id)
-        result = list(hubs(services.to_read()))
-        if len(result) != 1:
-            names = ", ".join(item.hex() for item in result) or "none"
+        hub_ids = list(hubs(services.to_read()))
+        if len(hub_ids) != 1:
+            names = ", ".join(item.hex() for item in hub_ids) or "none"
             raise typer.BadParameter(f"name the hub with --hub-id; {self.store} holds: {names}")
-        return result[0]
+        return hub_ids[0]
 
 
 @contextmanager
@@ -165,14 +165,14 @@ def log(
             flags = [*where, *(["--hashes-only"] if hashes_only else []), *_signer(sign_with)]
             flags += known.words()
             job = Submission("verify_log", master, tuple(flags), "--report", tuple(conf or ()))
-            result = _on_spark(job, terms, passphrase)
+            signed = _on_spark(job, terms, passphrase)
         else:
             depth = Depth.HASHES if hashes_only else Depth.FULL
             done = _here(inventory, terms, depth, lambda _hub_id: newest)
-            result = done.signed(_key(sign_with, passphrase))
+            signed = done.signed(_key(sign_with, passphrase))
     if report is not None:
-        durable.write(report, result.to_json())
-    _show(result, None if newest else own)
+        durable.write(report, signed.to_json())
+    _show(signed, None if newest else own)
 
 
 @app.command()
@@ -206,11 +206,11 @@ def _on_spark(job: Submission, terms: AuditTerms, passphrase: bytes | None) -> S
         path = Path(folder) / "terms.json"
         path.write_bytes(terms.to_json())
         detail = replace(job, arguments=(*job.arguments, "--terms", str(path)))
-        result = SignedAuditReport.from_json(
+        signed = SignedAuditReport.from_json(
             submit(detail, passphrase, accept=(OK, INTEGRITY, UNPROVEN))
         )
-    result.verify(result.signed_by)
-    return result
+    signed.verify(signed.signed_by)
+    return signed
 
 
 def _signer(sign_with: Path | None) -> list[str]:

@@ -205,7 +205,7 @@ def _gaps(
     """The ranges to export again; None to export new events."""
     if not ranges and file is None:
         return None
-    result = [_range(range_) for range_ in ranges or ()]
+    gaps = [_range(range_) for range_ in ranges or ()]
     if file is not None:
         listed = GapFile.read(file)
         if listed.source_hub_id != settings.hub.hub_id:
@@ -213,10 +213,10 @@ def _gaps(
                 f"{file}: expected gaps of hub {settings.hub.hub_id.hex()} of this zone, "
                 f"got those of hub {listed.source_hub_id.hex()}"
             )
-        result += listed.gaps
-    for item in result:
+        gaps += listed.gaps
+    for item in gaps:
         settings.streams.route(settings.hub.hub_id, item.stream)
-    return result
+    return gaps
 
 
 def _range(text: str) -> ExportGap:
@@ -250,8 +250,8 @@ def inspect(
             shown.append({"file": str(file), "bundle": _bundle(source, events, now)})
     with room(scratch) as place:
         look = _Look(zone_keys(key), place, events, now)
-        result = carriers(folders) if folders else []
-        shown += [_judged(some, look) for some in result]
+        carrier_sets = carriers(folders) if folders else []
+        shown += [_judged(some, look) for some in carrier_sets]
     notice("nothing of this was verified; see veen bridge verify")
     refused = sum("refused" in item for item in shown)
     show({"carriers": shown} | ({"ok": False} if refused else {}))
@@ -331,8 +331,8 @@ def _ledger(ledger: CarrierLedger) -> dict[str, Any]:
 
 
 def _bundle(source: BundleSource, events: int, now: int) -> dict[str, Any]:
-    result = survey(source, BundleLimits())
-    header = result.header
+    bundle = survey(source, BundleLimits())
+    header = bundle.header
     checkpoint = header.export_checkpoint
     return {
         "bundle_id": header.bundle_id.hex() if header.bundle_id else None,
@@ -346,8 +346,8 @@ def _bundle(source: BundleSource, events: int, now: int) -> dict[str, Any]:
         "checkpoint_id": checkpoint.checkpoint_id.hex(),
         "checkpoint_at": checkpoint.created_at,
         "checkpoint_age": age_text(now - checkpoint.created_at),
-        "bytes": result.size,
-        "events": [_event(event) for event in islice(read_events(source, result), events)],
+        "bytes": bundle.size,
+        "events": [_event(event) for event in islice(read_events(source, bundle), events)],
     }
 
 

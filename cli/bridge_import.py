@@ -69,14 +69,14 @@ def approve(
         for item in import_status(import_dir).unfinished
         if item.state == ImportState.BLOCKED.value
     ]
-    result = _one(bundle, {item.bundle_id.hex() for item in held}, "waits for approvals")
+    bundle_id = _one(bundle, {item.bundle_id.hex() for item in held}, "waits for approvals")
     directory = ClientDir(client.absolute())
     key = directory.open(passphrase_of(directory, passphrase_file)).client
     decision = REJECT if reject else APPROVE
-    path = decide(import_dir.approvals, Approval.of(key, bytes.fromhex(result), decision))
+    path = decide(import_dir.approvals, Approval.of(key, bytes.fromhex(bundle_id), decision))
     show(
         {
-            "bundle_id": result,
+            "bundle_id": bundle_id,
             "decision": decision,
             "approver": key.public.hex(),
             "file": str(path),
@@ -98,27 +98,28 @@ def receipt(
     """
     folder = _import_dir(load(config)).receipts
     names = {path.stem for path in folder.glob("*.txt")} if folder.is_dir() else set()
-    result = _one(bundle, names, "has a receipt here")
-    text = (folder / f"{result}.txt").read_text()
+    bundle_id = _one(bundle, names, "has a receipt here")
+    text = (folder / f"{bundle_id}.txt").read_text()
     if svg is not None:
-        svg.write_text((folder / f"{result}.svg").read_text())
+        svg.write_text((folder / f"{bundle_id}.svg").read_text())
     words = next(line[12:] for line in text.splitlines() if line.startswith("Words"))
-    show({"bundle_id": result, "words": words, "text": text}, text)
+    show({"bundle_id": bundle_id, "words": words, "text": text}, text)
 
 
 def offline_status(settings: BridgeSettings) -> None:
     """Show the status of the importing side, for ``veen bridge status``."""
     import_dir = _import_dir(settings)
-    result = import_status(import_dir)
+    status_ = import_status(import_dir)
     outbox = ClientDir(settings.bridge.client).outbox
-    next_command = _REBUILD if ledger_is_stale(import_dir.ledger, outbox) else result.next_command()
+    is_stale = ledger_is_stale(import_dir.ledger, outbox)
+    next_command = _REBUILD if is_stale else status_.next_command()
     show(
         {
             "zone": settings.name,
-            "inbox": result.inbox,
-            "bundles": result.bundles,
-            "unclosed": result.unclosed,
-            "uncovered": result.uncovered,
+            "inbox": status_.inbox,
+            "bundles": status_.bundles,
+            "unclosed": status_.unclosed,
+            "uncovered": status_.uncovered,
             "streams": [
                 {
                     "stream": stream.stream.name,
@@ -126,11 +127,11 @@ def offline_status(settings: BridgeSettings) -> None:
                     "held": ",".join(f"{span.first}..{span.last}" for span in stream.held) or None,
                     "frozen_at": stream.frozen_at,
                 }
-                for stream in result.streams
+                for stream in status_.streams
             ],
             "unfinished": [
                 {"bundle_id": item.bundle_id.hex(), "state": item.state, "detail": item.detail}
-                for item in result.unfinished
+                for item in status_.unfinished
             ],
             **_quarantine(import_dir),
             "next": next_command,
@@ -161,11 +162,11 @@ def verify_prefix(text: str) -> None:
 
 def _one(prefix: str, known: set[str], what: str) -> str:
     verify_prefix(prefix)
-    result = sorted(item for item in known if item.startswith(prefix))
-    if len(result) != 1:
-        count = "no bundle" if not result else f"{len(result)} bundles"
+    matches = sorted(item for item in known if item.startswith(prefix))
+    if len(matches) != 1:
+        count = "no bundle" if not matches else f"{len(matches)} bundles"
         raise Refused(f"{count} of id {prefix} {what}; see veen bridge status")
-    return result[0]
+    return matches[0]
 
 
 DUPLICATE, WAITING, QUARANTINED, AUDIT_PENDING, PARTIAL, BLOCKED = range(7, 13)
@@ -260,10 +261,10 @@ def import_(
         unapproved=tuple(_whole_id(item) for item in unapproved or ()),
         reason=reason,
     )
-    result = _run(load(config), order, rebuild=rebuild)
+    run = _run(load(config), order, rebuild=rebuild)
     # The index follows with the current keys of a hub that was pinned again.
     take_up(config)
-    _show(result)
+    _show(run)
 
 
 def _whole_id(text: str) -> bytes:
@@ -407,12 +408,12 @@ def release(
     """
     verify_prefix(bundle)
     order = ImportRequest(operator=operator_of(operator), reason=reason)
-    result = released(load(config), bundle, order, runtime(), retry_policy())
+    release_ = released(load(config), bundle, order, runtime(), retry_policy())
     show(
         {
-            "bundle_id": result.bundle_id.hex() if result.bundle_id else None,
-            "was_quarantined_for": result.code,
-            "inbox": list(result.inbox),
+            "bundle_id": release_.bundle_id.hex() if release_.bundle_id else None,
+            "was_quarantined_for": release_.code,
+            "inbox": list(release_.inbox),
             "next": "veen bridge import",
         }
     )

@@ -81,8 +81,8 @@ def read_granted(data: Path, hub_id: bytes) -> Granted:
         raise Untrusted(f"{data}: expected hub {hub_id.hex()}, got hub {hub.hub_id.hex()}")
     peaks: Peaks = EMPTY
     records = []
-    for result in _entries(datadir, control_label(hub_id)):
-        msg, receipt = result.entry.msg(), result.entry.receipt()
+    for entry in _entries(datadir, control_label(hub_id)):
+        msg, receipt = entry.entry.msg(), entry.entry.receipt()
         peaks = peaks.append(msg.leaf_hash())
         if (receipt.leaf_hash, receipt.mmr_root) != (msg.leaf_hash(), peaks.root()):
             raise Untrusted(
@@ -315,14 +315,14 @@ def prove(
         raise Refused("prove runs where events are imported; give the settings of that zone")
     evidence = ProofEvidence(TrustStore.read(settings.trust).hubs)
     with reader_of(settings) as reader:
-        result = collected(settings, reader, carrier, key, evidence)
+        facts = collected(settings, reader, carrier, key, evidence)
         evidence.completed = read_completions(settings, reader)
     claims = [
         prove_origins(evidence),
         prove_completeness(evidence),
         *_directions(settings, zones),
-        prove_traces(evidence, result.facts.entries),
-        prove_region(evidence, reconcile(result.facts)),
+        prove_traces(evidence, facts.facts.entries),
+        prove_region(evidence, reconcile(facts.facts)),
     ]
     way = _way(evidence, event) if event else None
     _tell_claims(claims, way)

@@ -250,10 +250,10 @@ def _cover(settings: BridgeSettings) -> None:
     """Cover the audit entry of a report by an anchored checkpoint, if imports are."""
     cover = cover_of(settings) if settings.importing is not None else None
     if cover is not None:
-        result = cover()
-        anchored = f", anchored as {result.anchor}" if result.anchor else ""
-        checkpoint_id = result.checkpoint.checkpoint_id.hex()
-        notice(result.trouble or f"the entry is covered by checkpoint {checkpoint_id}{anchored}")
+        covered = cover()
+        anchored = f", anchored as {covered.anchor}" if covered.anchor else ""
+        checkpoint_id = covered.checkpoint.checkpoint_id.hex()
+        notice(covered.trouble or f"the entry is covered by checkpoint {checkpoint_id}{anchored}")
 
 
 def _tell(report: ReconcileReport) -> None:

@@ -71,7 +71,7 @@ def status(config: BridgeConfigOption = DEFAULT_PATH) -> None:
             "carried": exporter_status.carried,
             "unfinished": entry.n if entry else None,
             "audit_pending": exporter_status.pending,
-            "kept_in_staging": [str(path) for path in exporter_status.left],
+            "in_staging": [str(path) for path in exporter_status.left],
             "checkpoint": exporter_status.checkpoint.checkpoint_id.hex()
             if exporter_status.checkpoint
             else None,
@@ -137,7 +137,7 @@ def _known_here(settings: BridgeSettings, state: ExportState, error: VeenError) 
         "carried": None,
         "unfinished": None,
         "audit_pending": None if is_busy else _pending(settings),
-        "kept_in_staging": [str(path) for path in state.left()],
+        "in_staging": [str(path) for path in state.left()],
         "checkpoint": last.checkpoint_id.hex() if last else None,
         "streams": [_row(settings, name, None, end.last_seq if end else 0) for name, end in ends],
     }

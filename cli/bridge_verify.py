@@ -91,7 +91,7 @@ def verify(
             "--trust is needed to verify signatures; give it, or use --level intact"
         )
     store = _trusted(trust, hub_identity)
-    result = carriers([bag.absolute() for bag in bags])
+    carrier_sets = carriers([bag.absolute() for bag in bags])
     with room(scratch) as place:
         context = VerifyContext(
             trust=store,
@@ -101,8 +101,8 @@ def verify(
             now=runtime().clock(),
             max_age_sec=None if max_age is None else max_age * _DAY_SEC,
         )
-        reports = list(_checked(result, level, context))
-    _tell(result, reports, prechecked(settings, result, reports), transcript_file)
+        reports = list(_checked(carrier_sets, level, context))
+    _tell(carrier_sets, reports, prechecked(settings, carrier_sets, reports), transcript_file)
 
 
 def _trusted(trust: Path | None, hub_identity: Path | None) -> TrustStore:

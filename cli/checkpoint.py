@@ -157,7 +157,7 @@ def moment(seconds: int) -> str:
     return timestamp.render(seconds * 1_000)
 
 
-def kept_identities(settings: RecorderSettings, hub_id: bytes) -> Iterator[HubIdentity]:
+def stored_identities(settings: RecorderSettings, hub_id: bytes) -> Iterator[HubIdentity]:
     """Identities stored beside the recorder's checkpoints, and pinned by its client."""
     if settings.hub.hub_id != hub_id:
         return
@@ -235,7 +235,7 @@ def verify(
     verify_documents = _verify_documents(services, checkpoint, hub)
     shown = {
         **document(checkpoint),
-        "kept_in_order": verify_documents,
+        "stored_in_order": verify_documents,
         "anchors": _anchors(services, checkpoint),
     }
     if not offline:
@@ -279,7 +279,7 @@ def list_(config: ConfigOnlyOption = DEFAULT_PATH, fetch: FetchOption = False) -
         for name in services.checkpoint_store().names()
     ]
     lines = [f"{row['created_at']} {row['checkpoint_id']} anchors={row['anchors']}" for row in rows]
-    show({"checkpoints": rows}, "\n".join(lines) or "no recorder checkpoint is kept yet")
+    show({"checkpoints": rows}, "\n".join(lines) or "no recorder checkpoint is stored yet")
 
 
 @app.command()
@@ -340,9 +340,9 @@ def _tell(turn: Turn) -> None:
     if turn.error is not None:
         notice(f"no checkpoint this time: {turn.error}")
     if turn.created is not None and turn.created.is_new:
-        result = document(turn.created.checkpoint)
-        line = f"{result['created_at']} checkpoint {result['checkpoint_id']} ({turn.reason})"
-        show_one({"event": "checkpoint", "reason": turn.reason, **result}, [line])
+        created = document(turn.created.checkpoint)
+        line = f"{created['created_at']} checkpoint {created['checkpoint_id']} ({turn.reason})"
+        show_one({"event": "checkpoint", "reason": turn.reason, **created}, [line])
     for anchor in turn.anchors:
         checkpoint_id = anchor.task.checkpoint_id.hex()
         if anchor.ref is not None:
@@ -366,7 +366,7 @@ def _newest(
     if checkpoint.hub_id != services.settings.hub.hub_id:
         raise Untrusted(f"the checkpoint is of hub {checkpoint.hub_id.hex()}, not of [hub] hub_id")
     given = known.newest(checkpoint.hub_id)
-    return newest_of([*kept_identities(services.settings, checkpoint.hub_id), given])
+    return newest_of([*stored_identities(services.settings, checkpoint.hub_id), given])
 
 
 def _verify_documents(

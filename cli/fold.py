@@ -161,9 +161,9 @@ def create(
     overlay_named(overlay)
     folder = Folder(at=at, options=options, profile=profile, archive=options.archive(at))
     expected = options.requested(overlay, profile)
-    result = folder.fold(_upto(expected, upto).job(folder.archive))
-    name = key_in_hex("--state-id", state_id) if state_id else result.label
-    claim = result.prefix().checkpoint(name)
+    folded = folder.fold(_upto(expected, upto).job(folder.archive))
+    name = key_in_hex("--state-id", state_id) if state_id else folded.label
+    claim = folded.prefix().checkpoint(name)
     if out is not None:
         durable.write(out, claim.encode())
     sent = {} if send.into is None else send.send(claim.encode(), options)
@@ -248,7 +248,7 @@ def _tell(stream: str, fields: dict[str, Any]) -> None:
     if mismatch is None:
         show(document)
         return
-    blame = f"{mismatch['field']} is {mismatch['claimed']}, the log gives {mismatch['found']}"
+    blame = f"{mismatch['field']}: expected {mismatch['computed']}, got {mismatch['claimed']}"
     if manner().json:
         show(document | {"ok": False, "code": "UNTRUSTED", "detail": blame})
         raise typer.Exit(INTEGRITY)

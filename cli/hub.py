@@ -353,11 +353,11 @@ def status(at: HubOptions) -> None:
 
     Example: veen hub status --hub http://127.0.0.1:8080
     """
-    result, ready = at.status(), _readiness(at)
+    status_, ready = at.status(), _readiness(at)
     del ready["ok"]
-    if (warning := skew_warning(result.hub_ts - int(time.time()))) is not None:
+    if (warning := skew_warning(status_.hub_ts - int(time.time()))) is not None:
         notice(f"WARNING: {warning}")
-    show(result.to_json() | ready)
+    show(status_.to_json() | ready)
 
 
 @app.command()
@@ -462,16 +462,16 @@ def tls_info(at: HubOptions) -> None:
     Example: veen hub tls-info --hub https://hub.example:8443 --ca ca.pem
     """
     address = resolve_address(at.hub)
-    result = look_at_tls(address.url, tls(at.ca), retry_policy().timeout_sec)
+    connection = look_at_tls(address.url, tls(at.ca), retry_policy().timeout_sec)
     show(
         {
             "url": address.url,
-            "version": result.version,
-            "cipher": result.cipher,
-            "aead": result.is_aead,
-            "compression": result.compression,
-            "subject": result.subject,
-            "issuer": result.issuer,
-            "not_after": result.not_after,
+            "version": connection.version,
+            "cipher": connection.cipher,
+            "aead": connection.is_aead,
+            "compression": connection.compression,
+            "subject": connection.subject,
+            "issuer": connection.issuer,
+            "not_after": connection.not_after,
         }
     )

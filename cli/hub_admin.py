@@ -39,18 +39,18 @@ def verify(data_dir: DataDirOption = DEFAULT_DATA_DIR, config: ConfigOption = No
     """
     settings = load(config)
     with progress("verify") as report:
-        result = fsck.verify(
+        audit = fsck.verify(
             DataDir(data_dir.resolve()),
             limits=settings.limits,
             profiles=settings.profiles,
             streams=settings.streams,
             progress=report,
         )
-    _show(result)
-    if not result.ok and manner().json:
+    _show(audit)
+    if not audit.ok and manner().json:
         raise typer.Exit(INTEGRITY)
-    if not result.ok:
-        raise Untrusted(_blame(result))
+    if not audit.ok:
+        raise Untrusted(_blame(audit))
 
 
 @app.command()

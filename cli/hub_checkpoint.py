@@ -158,17 +158,17 @@ def checkpoint(
         hub = status.identity()
         labels = EpochLabels(routing_key(hub.hub_id), stream_id(stream), DEFAULT_PROFILE)
         log = LabelLogRef(labels, stream, 0)
-        result = _verified(api, log, hub, upto)
+        verified = _verified(api, log, hub, upto)
         with progress("verify", "messages") as report:
-            count = verify_recomputed(api, log, hub, result, report)
+            count = verify_recomputed(api, log, hub, verified, report)
     if out is not None:
-        out.write_bytes(result.encode())
+        out.write_bytes(verified.encode())
     show(
         {
             "label": log.label.hex(),
-            "upto_seq": result.upto_seq,
-            "mmr_root": result.mmr_root.hex(),
-            "epoch": result.epoch,
+            "upto_seq": verified.upto_seq,
+            "mmr_root": verified.mmr_root.hex(),
+            "epoch": verified.epoch,
             "hub_id": hub.hub_id.hex(),
             "recomputed_from": count,
         }
@@ -210,13 +210,13 @@ def verify_rotation(
 
     Example: veen hub verify-rotation --checkpoint cp.cbor --old-key d36a… --new-key efb3…
     """
-    result = Checkpoint.decode(checkpoint.read_bytes())
+    decoded = Checkpoint.decode(checkpoint.read_bytes())
     for name, public in (("old", old_key), ("new", new_key)):
-        if not result.is_witnessed_by(key_in_hex(f"--{name}-key", public)):
+        if not decoded.is_witnessed_by(key_in_hex(f"--{name}-key", public)):
             raise Untrusted(f"{checkpoint.name} is not witnessed by the {name} key")
-    if not result.is_signed_by(key_in_hex("--new-key", new_key)):
+    if not decoded.is_signed_by(key_in_hex("--new-key", new_key)):
         raise Untrusted(f"{checkpoint.name} is not signed by the new key")
     show(
-        {"checkpoint": str(checkpoint), "upto_seq": result.upto_seq},
+        {"checkpoint": str(checkpoint), "upto_seq": decoded.upto_seq},
         f"{checkpoint.name}: signed by the new key, witnessed by both",
     )

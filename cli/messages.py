@@ -73,12 +73,12 @@ def verify(
     passphrase = passphrase_of(directory, passphrase_file)
     with ClientDirLock(directory):
         keys = list(directory.open(passphrase).readers())
-    result = Msg.decode(msg.read_bytes())
-    opened = open_with_any(keys, result, profile.profile(), limits)
+    decoded = Msg.decode(msg.read_bytes())
+    opened = open_with_any(keys, decoded, profile.profile(), limits)
     coids = verify_files(opened, [file.read_bytes() for file in files], limits)
     show(
         {
-            "msg_id": result.leaf_hash().hex(),
+            "msg_id": decoded.leaf_hash().hex(),
             "att_root": opened.header.att_root.hex() if opened.header.att_root else None,
             "attachments": [
                 {"index": place, "file": str(file), "coid": coid.hex()}
@@ -123,7 +123,7 @@ def flush(at: ClientOptions) -> None:
         late = [
             {"event_id": late.event_id, "stream_seq": late.receipt.stream_seq} for late in sent.late
         ]
-        show({"landed": sent.landed, "pending": client.pending(), "late": late})
+        show({"acknowledged": sent.landed, "pending": client.pending(), "late": late})
 
 
 def export(
@@ -140,10 +140,10 @@ def export(
         if client.session.identity.is_plain:
             notice(f"WARNING: THE KEYS IN {out} ARE NOT PROTECTED")
         with progress("export", "messages") as report:
-            result = portable.export(
+            exported = portable.export(
                 client.meet(), stream, out.absolute(), profile=profile.profile(), progress=report
             )
-    show({"set": str(out), **asdict(result)})
+    show({"set": str(out), **asdict(exported)})
 
 
 def import_(
@@ -162,8 +162,8 @@ def import_(
     """
     known = read_signed(hub_identity).identity if hub_identity is not None else None
     with progress("import", "messages") as report:
-        result = portable.import_(source.absolute(), into.absolute(), report, known)
-    show({"client": str(into), **asdict(result)})
+        imported = portable.import_(source.absolute(), into.absolute(), report, known)
+    show({"client": str(into), **asdict(imported)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,7 +270,7 @@ def send(
 
 def _format_sent(stream: str, sent: SentEvent) -> dict[str, Any]:
     receipt = sent.receipt
-    result: dict[str, Any] = {
+    shown: dict[str, Any] = {
         "stream": stream,
         "stream_seq": receipt.stream_seq,
         "msg_id": receipt.leaf_hash.hex(),
@@ -280,11 +280,11 @@ def _format_sent(stream: str, sent: SentEvent) -> dict[str, Any]:
         "proved_to": sent.size,
     }
     if sent.attachments:
-        result["attachments"] = [
+        shown["attachments"] = [
             {"index": index, "coid": attachment_coid(attachment).hex()}
             for index, attachment in enumerate(sent.attachments)
         ]
-    return result
+    return shown
 
 
 class UnknownStream(Refused):
@@ -329,8 +329,8 @@ def stream(
         )
         done = 0
         for done, pair in enumerate(pairs, 1):
-            result = _format_message(pair) | ({} if no_decrypt else _opened(client, pair, rules))
-            show_one(result, _text(result))
+            message = _format_message(pair) | ({} if no_decrypt else _opened(client, pair, rules))
+            show_one(message, _text(message))
             sys.stdout.flush()
             report(done, to_seq)
         if not done and not client.knows(stream, rules):
@@ -377,7 +377,7 @@ def _text(document: dict[str, Any]) -> Iterator[str]:
     )
     if document.get("opened") is False:
         reason = document.get("reason")
-        yield f"  cannot be opened: {reason}" if reason else "  sealed to somebody else"
+        yield f"  cannot be opened: {reason}" if reason else "  sealed to another recipient"
     for name, value in document.get("header", {}).items():
         yield f"  {name}: {readable_time(value) if name == 'expires_at' else value}"
     if "body" in document:

@@ -175,13 +175,13 @@ class HubOptions:
     def status(self) -> StatusResponse:
         """The status of the hub, after verifying that it is the expected hub."""
         with self.open() as api:
-            result = api.status()
-        offered, known = result.identity(), resolve_address(self.hub).identity
+            status = api.status()
+        offered, known = status.identity(), resolve_address(self.hub).identity
         if self.hub_id is not None:
             pinned_identity(offered, key_in_hex("--hub-id", self.hub_id))
         if known is not None:
             followed_identity(known, offered)
-        return result
+        return status
 
 
 def runtime() -> Runtime:

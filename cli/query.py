@@ -107,7 +107,7 @@ class DescriptorOptions:
             return _read(self.descriptor)
         if not self.stream:
             raise typer.BadParameter("give --stream NAME, or --descriptor FILE with all of it")
-        result: dict[str, Any] = {
+        descriptor: dict[str, Any] = {
             "scope": self.stream,
             "filter": {
                 "subject_id": self.subject,
@@ -118,8 +118,8 @@ class DescriptorOptions:
             "evidence": {"mode": self.evidence, "sample_rate": self.sample_rate},
         }
         if self.metric:
-            result["aggregate"] = {"group_by": self.group_by or [], "metrics": self.metric}
-        return result | ({"meta": {"reason": self.reason}} if self.reason else {})
+            descriptor["aggregate"] = {"group_by": self.group_by or [], "metrics": self.metric}
+        return descriptor | ({"meta": {"reason": self.reason}} if self.reason else {})
 
 
 def _read(file: str) -> dict[str, Any]:
@@ -243,7 +243,7 @@ def _beyond(at: RecorderOptions, settings: RecorderSettings, home: IndexHome) ->
         with at.open(settings) as reader:
             return read_beyond(reader, home)
     except VeenError as error:
-        notice(f"what stands here behind a gap is not looked at: {error}")
+        notice(f"events behind a gap are not read: {error}")
         return None
 
 
@@ -397,10 +397,10 @@ def verify(
         identity=known.newest(name),
         origin=known.remembered,
     )
-    result = read_package(package)
-    verdict = check(result, trust, believe.checks())
+    evidence = read_package(package)
+    verdict = check(evidence, trust, believe.checks())
     if verdict.held("hub"):
-        known.learn(SignedIdentity(result.hub, result.hub_signature))
+        known.learn(SignedIdentity(evidence.hub, evidence.hub_signature))
     _report(package, verdict)
 
 

@@ -112,7 +112,7 @@ def _emit_lines(emitter: Emitter, said: DefaultOptions, file: Path, from_line: i
     with source as lines:
         readable: BinaryIO = lines
         emitted = emit_lines(emitter, lines_of(readable, from_line), form)
-    show({"kept": emitted.stored, "landed": emitted.landed, "pending": emitter.pending()})
+    show({"stored": emitted.stored, "acknowledged": emitted.landed, "pending": emitter.pending()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +198,13 @@ def tail(
         follower = FileTail(path, f"tail/{settings.hub.hub_id.hex()}/{path}", emitter, rules)
         run = TailRun(follower, emitter, notice)
         if once:
-            result = run.catch_up(interruptible_sleep, _POLL_SEC)
-            show({"events": result.events, "landed": result.landed, "pending": emitter.pending()})
+            progress = run.catch_up(interruptible_sleep, _POLL_SEC)
+            show(
+                {
+                    "events": progress.events,
+                    "acknowledged": progress.landed,
+                    "pending": emitter.pending(),
+                }
+            )
         else:
             run.follow(interruptible_sleep, _POLL_SEC)

@@ -132,11 +132,11 @@ def imports(
     expected = subscriptions.read_import(home).joined(stream, TrustStore.read(trust).hubs)
     subscriptions.store_import(home, expected)
     try:
-        result = _taken_up(at, home, expected)
+        indexed = _taken_up(at, home, expected)
     except IndexBusy:
         show({"indexed": None}, "the process that follows the index takes them up now")
     else:
-        show({"indexed": result}, f"{result} events indexed")
+        show({"indexed": indexed}, f"{indexed} events indexed")
 
 
 def _taken_up(at: ReaderOptions, home: IndexHome, imports: Imports) -> int:
@@ -193,12 +193,12 @@ def verify(at: ReaderOptions, options: FollowOptions) -> None:
         options.opener(client) as opener,
         progress("verify", "entries") as report,
     ):
-        result = rebuilding.verify(home, client, opener, options.requested(), report)
-    show({"index": str(home.root), **_describe(result)})
-    if result.differences and manner().json:
+        compared = rebuilding.verify(home, client, opener, options.requested(), report)
+    show({"index": str(home.root), **_describe(compared)})
+    if compared.differences and manner().json:
         raise typer.Exit(INTEGRITY)
-    if result.differences:
-        difference = result.differences[0]
+    if compared.differences:
+        difference = compared.differences[0]
         raise Untrusted(
             f"the index differs from the log, first at {difference.stream}, "
             f"stream_seq {difference.seq}: "

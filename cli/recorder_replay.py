@@ -269,7 +269,7 @@ def _check(
             "proven": verified.proven,
             "unproven": verified.unproven,
             "kinds": verified.kinds,
-            "only_told": verified.unopened,
+            "unopened": verified.unopened,
             "streams": _streams(verified.plan),
         }
     )

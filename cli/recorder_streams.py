@@ -31,19 +31,19 @@ def check(path: RecorderConfigOption = DEFAULT_PATH) -> None:
 
     Example: veen recorder config check --config recorder.toml
     """
-    result = load(path)
-    refuse_unmapped(result.query.principals)
-    refuse_changed_map(result)
+    settings = load(path)
+    refuse_unmapped(settings.query.principals)
+    refuse_changed_map(settings)
     show(
         {
-            "zone": result.zone,
-            "hub_id": result.hub.hub_id.hex(),
-            "profile_id": result.profile_id().hex(),
-            "streams": len(result.streams.streams),
-            "event_types": sum(len(stream.event_types) for stream in result.streams.streams),
-            "admins": [admin.hex() for admin in result.streams.admins],
-            "anchor": result.anchor.kind,
-            "query_principals": [principal.name for principal in result.query.principals],
+            "zone": settings.zone,
+            "hub_id": settings.hub.hub_id.hex(),
+            "profile_id": settings.profile_id().hex(),
+            "streams": len(settings.streams.streams),
+            "event_types": sum(len(stream.event_types) for stream in settings.streams.streams),
+            "admins": [admin.hex() for admin in settings.streams.admins],
+            "anchor": settings.anchor.kind,
+            "query_principals": [principal.name for principal in settings.query.principals],
         }
     )
 

@@ -34,17 +34,17 @@ def resync(
     Example: veen resync --hub ./hub --client ./me --stream core/main
     """
     with at.open() as client, progress("resync", "messages") as report:
-        result = client.resync(stream, epoch=epoch, profile=profile.profile(), progress=report)
+        resynced = client.resync(stream, epoch=epoch, profile=profile.profile(), progress=report)
     show(
         {
             "stream": stream,
-            "label": result.label.hex(),
-            "was": result.was.value,
-            "from_size": result.from_size,
-            "to_size": result.to_size,
-            "first_seq": result.first_seq,
-            "replayed": result.replayed,
-            "checkpoints_checked": result.checkpoints_checked,
+            "label": resynced.label.hex(),
+            "was": resynced.was.value,
+            "from_size": resynced.from_size,
+            "to_size": resynced.to_size,
+            "first_seq": resynced.first_seq,
+            "replayed": resynced.replayed,
+            "checkpoints_checked": resynced.checkpoints_checked,
         }
     )
 
@@ -57,27 +57,27 @@ def verify_state(
     Example: veen verify-state --hub ./hub --client ./me --stream core/main
     """
     with at.open() as client:
-        result = client.verify_state(stream, epoch=epoch, profile=profile.profile())
+        comparison = client.verify_state(stream, epoch=epoch, profile=profile.profile())
     document: dict[str, Any] = {
         "stream": stream,
-        "label": result.label.hex(),
-        "consistent": result.consistent,
-        "local_seq": result.local_seq,
-        "local_root": result.local_root.hex() if result.local_root else None,
-        "hub_seq": result.hub_seq,
-        "hub_root": result.hub_root.hex() if result.hub_root else None,
-        "agrees_to": result.agrees_to,
-        "mismatch_at": result.mismatch_at,
-        "unlinked": result.unlinked,
+        "label": comparison.label.hex(),
+        "consistent": comparison.consistent,
+        "local_seq": comparison.local_seq,
+        "local_root": comparison.local_root.hex() if comparison.local_root else None,
+        "hub_seq": comparison.hub_seq,
+        "hub_root": comparison.hub_root.hex() if comparison.hub_root else None,
+        "agrees_to": comparison.agrees_to,
+        "mismatch_at": comparison.mismatch_at,
+        "unlinked": comparison.unlinked,
     }
-    if result.consistent:
+    if comparison.consistent:
         show(document)
     elif manner().json:
-        show(document | {"ok": False, "code": "UNTRUSTED", "detail": result.reason})
+        show(document | {"ok": False, "code": "UNTRUSTED", "detail": comparison.reason})
         raise typer.Exit(INTEGRITY)
     else:
         show(document)
-        raise Untrusted(f"{stream}: {result.reason}")
+        raise Untrusted(f"{stream}: {comparison.reason}")
 
 
 def verify_receipt(
@@ -93,21 +93,21 @@ def verify_receipt(
 
     Example: veen verify-receipt --hub ./hub --client ./me --stream core/main --receipt r.cbor
     """
-    result = Receipt.decode(receipt.read_bytes())
+    decoded = Receipt.decode(receipt.read_bytes())
     message = Msg.decode(msg.read_bytes()) if msg is not None else None
     with at.open() as client:
         labels = client.meet().labels(stream, profile.profile())
-        near = labels.accepted(result.hub_ts, client.session.limits.max_epoch_skew_sec)
-        log = LabelLogRef(labels, stream, near.get(result.label, 0))
-        verdict = _verdict(client.session, result, message, log)
+        near = labels.accepted(decoded.hub_ts, client.session.limits.max_epoch_skew_sec)
+        log = LabelLogRef(labels, stream, near.get(decoded.label, 0))
+        verdict = _verdict(client.session, decoded, message, log)
     show(
         {
             "stream": stream,
-            "label": result.label.hex(),
-            "stream_seq": result.stream_seq,
-            "msg_id": result.leaf_hash.hex(),
-            "mmr_root": result.mmr_root.hex(),
-            "hub_ts": result.hub_ts,
+            "label": decoded.label.hex(),
+            "stream_seq": decoded.stream_seq,
+            "msg_id": decoded.leaf_hash.hex(),
+            "mmr_root": decoded.mmr_root.hex(),
+            "hub_ts": decoded.hub_ts,
             "checked": ", ".join(verdict.checked),
             "head_seq": verdict.head_seq,
         }

@@ -131,11 +131,11 @@ class StoreOptions:
         store = self.open() if to_write else self.to_read()
         if self.hub_id is not None:
             return HubArchive(store, self.requested())
-        result = list(hubs(store))
-        if len(result) != 1:
-            names = ", ".join(item.hex() for item in result) or "none"
+        hub_ids = list(hubs(store))
+        if len(hub_ids) != 1:
+            names = ", ".join(item.hex() for item in hub_ids) or "none"
             raise typer.BadParameter(f"give the hub with --hub-id; {self.store} holds: {names}")
-        return HubArchive(store, result[0])
+        return HubArchive(store, hub_ids[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

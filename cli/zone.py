@@ -111,11 +111,11 @@ def run(part: PartArgument, directory: OneDirectoryOption) -> None:
         require(f"veen zone run {part}", "airflow")
         authorize(home)
         raise typer.Exit(subprocess.run(migration().command, env=detail, check=False).returncode)  # noqa: S603
-    result = _part(home, part)
+    service = _part(home, part)
     if part not in _COMMANDS:
         require(f"veen zone run {part}", "airflow")
     os.chdir(home.root)
-    os.execve(result.command[0], result.command, detail | dict(result.more))  # noqa: S606
+    os.execve(service.command[0], service.command, detail | dict(service.more))  # noqa: S606
 
 
 def probe(part: PartArgument, directory: OneDirectoryOption) -> None:
@@ -130,10 +130,10 @@ def probe(part: PartArgument, directory: OneDirectoryOption) -> None:
 
 
 def _part(home: ZoneHome, name: str) -> ZoneService:
-    result = {part.name: part for part in _parts(home)}
-    if name not in result:
-        raise Refused(f"unknown part {name}: expected one of {', '.join(result)}")
-    return result[name]
+    parts = {part.name: part for part in _parts(home)}
+    if name not in parts:
+        raise Refused(f"unknown part {name}: expected one of {', '.join(parts)}")
+    return parts[name]
 
 
 def _parts(home: ZoneHome) -> Iterator[ZoneService]:
@@ -252,10 +252,10 @@ def status(directory: DirectoryOption = Path("var")) -> None:
 
     Example: veen zone status --directory ./var
     """
-    result = [_status(home) for home in _homes(directory)]
-    lines = [line for item in result for line in _status_lines(item)]
-    show({"zones": result}, "\n".join(lines))
-    if any(item["stage"] not in ("up", "down") or item["wrong"] for item in result):
+    zones = [_status(home) for home in _homes(directory)]
+    lines = [line for item in zones for line in _status_lines(item)]
+    show({"zones": zones}, "\n".join(lines))
+    if any(item["stage"] not in ("up", "down") or item["wrong"] for item in zones):
         raise typer.Exit(REFUSED)
 
 
@@ -286,7 +286,7 @@ def storage_of(url: str, endpoint: str | None) -> StoreLocation:
 def _describe(home: ZoneHome) -> dict[str, Any]:
     """The addresses of a zone; passwords only the first time."""
     zone, shown = home.zone(), home.secrets / "shown"
-    result: dict[str, Any] = {
+    document: dict[str, Any] = {
         "zone": zone.name,
         "airflow": zone.airflow.url,
         "query": f"http://{recorder_settings.load(home.file).query.listen}",
@@ -297,9 +297,9 @@ def _describe(home: ZoneHome) -> dict[str, Any]:
     }
     if not shown.exists():
         passwords = json.loads(home.passwords.read_bytes())
-        result["passwords"] = {name: passwords[name] for name, _ in USERS if name not in PROGRAMS}
+        document["passwords"] = {name: passwords[name] for name, _ in USERS if name not in PROGRAMS}
         shown.touch(mode=0o600)
-    return result
+    return document
 
 
 def _lines(document: dict[str, Any]) -> Iterator[str]:

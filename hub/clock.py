@@ -3,7 +3,7 @@
 Hub time never goes back (ADR 0017), so a single message at a wrong time binds all that follow. A
 clock that steps ahead by more than the limit is therefore not followed: messages are refused until
 it is set right, or until the hub is restarted, which accepts the clock as it is. A clock that steps
-back is followed, and hub time stands still until the clock has caught up; both are logged. Until
+back is followed, and hub time is held until the clock has caught up; both are logged. Until
 then the clock may return to where it was: hub time reaches nothing that it would not have reached.
 """
 

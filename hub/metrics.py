@@ -83,7 +83,7 @@ def sequencer_metrics(registry: CollectorRegistry) -> SequencerMetrics:
         ),
         time_ahead=Gauge(
             "veen_hub_time_ahead_seconds",
-            "Hub time minus the clock; above 0 hub time stands still",
+            "Hub time minus the clock; above 0 hub time is held",
             registry=registry,
             multiprocess_mode="mostrecent",
         ),

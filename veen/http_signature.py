@@ -20,7 +20,7 @@ from veen.digest import h
 from veen.errors import VeenError
 
 MAX_AGE_SEC: Final = 300
-KEPT_SEC: Final = 2 * MAX_AGE_SEC
+SIGNATURE_MEMORY_SEC: Final = 2 * MAX_AGE_SEC
 """How long a used signature must be remembered; after that it is too old to be accepted."""
 
 _TARGETS: Final = ({'"@target-uri"'}, {'"@path"', '"@query"'})

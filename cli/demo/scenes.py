@@ -245,11 +245,11 @@ def _judge_forged(stage: DemoStage, package: Path, believed: tuple[str, ...]) ->
     forged = package.with_name("query-proof-forged.json")
     whole = document | {"request": None, "result": None}
     forged.write_text(json.dumps(whole, sort_keys=True, separators=(",", ":"), ensure_ascii=False))
-    result = stage.commands.veen("query", "verify", forged, *believed, accept=_OUTCOMES)
+    verified = stage.commands.veen("query", "verify", forged, *believed, accept=_OUTCOMES)
     stage.claims.judge(
         "a forged package is refused",
-        result.code == INTEGRITY and result.document["outcome"] == "failed",
-        detail=f"one row dropped, records removed: {result.document['reason']}",
+        verified.code == INTEGRITY and verified.document["outcome"] == "failed",
+        detail=f"one row dropped, records removed: {verified.document['reason']}",
         link=str(forged),
     )
 
@@ -332,8 +332,8 @@ def record(stage: DemoStage, counts: dict[str, int], seed: int = _SEED) -> dict[
         who = ("--client", side.home.identity(name).root, "--cap", side.home.capability(name))
         argv = ("recorder", "emit", *side.config, *who, "--file", path)
         document = stage.commands.veen(*argv).document
-        landed[PRODUCERS[name]] = int(document["landed"])
-        stage.tell(f"  {name} recorded {document['landed']} events in {PRODUCERS[name]}")
+        landed[PRODUCERS[name]] = int(document["acknowledged"])
+        stage.tell(f"  {name} recorded {document['acknowledged']} events in {PRODUCERS[name]}")
     return landed
 
 
@@ -474,9 +474,9 @@ def _refused(side: DemoZone) -> list[Artefact]:
 
 def _reason(side: DemoZone, refused: Artefact) -> str:
     """The reason in the newest artefact of the carrier."""
-    result = next((item for item in side.made("import") if item.name == refused.name), refused)
-    detail = result.summary.get("reason") or result.summary.get("detail")
-    return str(detail or "no reason is told").splitlines()[0][:100]
+    artefact = next((item for item in side.made("import") if item.name == refused.name), refused)
+    detail = artefact.summary.get("reason") or artefact.summary.get("detail")
+    return str(detail or "no reason is given").splitlines()[0][:100]
 
 
 def _carrier_of(stage: DemoStage, medium: Path, stream: str) -> Path:

@@ -32,7 +32,7 @@ _ATTEMPTS: Final = 5
 _LOOK_SEC: Final = 1.0
 _ENDED: Final = ("success", "failed")
 _START_SEC: Final = 60.0
-_PATIENCE_SEC: Final = 300.0
+_COMMAND_TIMEOUT_SEC: Final = 300.0
 RUN_TIMEOUT_SEC = 600.0
 """The timeout of a DAG run on a small, busy host."""
 
@@ -99,8 +99,8 @@ class AirflowApi:
         """Wait until the DAG processor has parsed the DAGs."""
 
         def there() -> bool:
-            result = self.ask("GET", "/api/v2/dags?limit=100")["dags"]
-            return value <= {item["dag_id"] for item in result}
+            dags = self.ask("GET", "/api/v2/dags?limit=100")["dags"]
+            return value <= {item["dag_id"] for item in dags}
 
         await_that(there, f"DAGs {', '.join(sorted(value))} at {self.url}", timeout_sec)
 
@@ -119,8 +119,8 @@ class AirflowApi:
 
     def runs(self, dag_id: str) -> list[DagRunRef]:
         """The runs of a DAG, oldest first."""
-        result = self.ask("GET", f"/api/v2/dags/{dag_id}/dagRuns?limit=100")["dag_runs"]
-        return [_run(item) for item in sorted(result, key=lambda item: str(item["run_after"]))]
+        runs = self.ask("GET", f"/api/v2/dags/{dag_id}/dagRuns?limit=100")["dag_runs"]
+        return [_run(item) for item in sorted(runs, key=lambda item: str(item["run_after"]))]
 
     def await_new(self, dag_id: str, before: list[DagRunRef], timeout_sec: float) -> DagRunRef:
         """Wait for a run that was started by Airflow itself."""
@@ -137,8 +137,8 @@ class AirflowApi:
 
     def await_end(self, run: DagRunRef, timeout_sec: float) -> DagRunRef:
         def ended() -> DagRunRef | None:
-            result = self.run(run.dag_id, run.run_id)
-            return result if result.has_ended else None
+            current = self.run(run.dag_id, run.run_id)
+            return current if current.has_ended else None
 
         run_at_end: DagRunRef = await_that(
             ended, f"the end of {run.dag_id} {run.run_id}", timeout_sec
@@ -148,8 +148,8 @@ class AirflowApi:
     def tasks(self, run: DagRunRef) -> dict[str, str]:
         """The states of the tasks of a run."""
         path = f"/api/v2/dags/{run.dag_id}/dagRuns/{run.run_id}/taskInstances"
-        result = self.ask("GET", path)["task_instances"]
-        return {str(item["task_id"]): str(item["state"]) for item in result}
+        instances = self.ask("GET", path)["task_instances"]
+        return {str(item["task_id"]): str(item["state"]) for item in instances}
 
     def await_question(self, dag_id: str, timeout_sec: float) -> WaitingTask:
         """Wait for a task that asks a person, in any run."""
@@ -173,8 +173,8 @@ class AirflowApi:
             for question in self.questions(run.dag_id):
                 if question.run.run_id == run.run_id:
                     self.answer(question, option)
-            result = self.run(run.dag_id, run.run_id)
-            return result if result.has_ended else None
+            current = self.run(run.dag_id, run.run_id)
+            return current if current.has_ended else None
 
         answered: DagRunRef = await_that(
             ended, f"the end of {run.dag_id} {run.run_id}", timeout_sec
@@ -312,7 +312,7 @@ class CommandRunner:
         self,
         *words: str | Path,
         accept: tuple[int, ...] = (0,),
-        timeout_sec: float = _PATIENCE_SEC,
+        timeout_sec: float = _COMMAND_TIMEOUT_SEC,
     ) -> CommandResult:
         given = [str(word) for word in words]
         self._tell(f"$ veen {shlex.join(given)}")

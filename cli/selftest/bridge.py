@@ -1,4 +1,4 @@
-"""Bridge steps: carriers between two zones, a query that crosses (Query API 9.1), J1 to K2."""
+"""Bridge steps: carriers between two zones, a query run again (Query API 9.1), J1 to K2."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ _QUERY: Final = {
 
 
 def carry(world: BridgeWorld) -> None:
-    """Two hubs, export, verification without any hub, import: every event as it was signed."""
+    """Export, offline verification and import between two hubs: every event as it was signed."""
     world.record(5)
     written = world.export()
     detail = [(item.entry.stream, item.entry.from_seq, item.entry.to_seq) for item in written]
@@ -97,7 +97,7 @@ def carry(world: BridgeWorld) -> None:
 
 
 def presented_again(world: BridgeWorld) -> None:
-    """A carrier that comes twice goes in once, and the second time is on record."""
+    """A carrier presented twice is imported once, and the second time is audited."""
     world.record(2)
     medium = world.carry(*world.export())
     expect("the first time", states(world.bring(medium)), ["imported"])
@@ -107,7 +107,7 @@ def presented_again(world: BridgeWorld) -> None:
 
 
 def damaged(world: BridgeWorld) -> None:
-    """A byte of a volume that changed on the way keeps its carrier out, with the reason."""
+    """A carrier with a changed byte in a volume is quarantined, with the reason."""
     world.record(2)
     written = world.export()
     medium = world.carry(*written)
@@ -122,7 +122,7 @@ def damaged(world: BridgeWorld) -> None:
 
 
 def behind_a_gap(world: BridgeWorld) -> None:
-    """A bundle behind a gap waits, names the gap, and goes in by itself when it closes."""
+    """A bundle behind a gap waits, reports the gap, and is imported once the gap is closed."""
     world.record(6)
     first, second, third = world.export()
     expect("the first", states(world.bring(world.carry(first))), ["imported"])
@@ -151,7 +151,7 @@ CARRIER_STEPS: Final = (
 
 
 def query_replay(world: BridgeWorld) -> None:
-    """Descriptor and digest are imported; the range that is missing is named, then all agrees."""
+    """A query of Z1 run again in Z2: first with a missing range, which is reported, then equal."""
     world.record(6)
     first, second, third = world.export()
     descriptor, digest = _answered(world)
@@ -170,7 +170,7 @@ def query_replay(world: BridgeWorld) -> None:
 
 
 def _answered(world: BridgeWorld) -> tuple[Descriptor, ResultDigest]:
-    """By the engine of the query service, over an index of Z1."""
+    """The result of the query engine over an index of Z1."""
     home = IndexHome(world.root / "z1-index")
     descriptor = normalise(_QUERY, query_id_if_missing="q-1")
     with world.z1.acting("bridge") as client, home.locked():
@@ -194,7 +194,7 @@ def _answered(world: BridgeWorld) -> tuple[Descriptor, ResultDigest]:
 
 
 def _record(world: BridgeWorld, stream: str, event_type: str, payload: dict[str, Any]) -> None:
-    """As the service does it; sealed to the bridge, which discloses what it exports."""
+    """Record a result as the service does, sealed to the bridge, which discloses it."""
     event = RecordEvent(
         subject_id="query@z1",
         principal_id=world.z1.keys["query"],
@@ -210,7 +210,7 @@ def _record(world: BridgeWorld, stream: str, event_type: str, payload: dict[str,
 
 
 def _replayed(world: BridgeWorld) -> ReplayVerdict:
-    """Over what was imported alone: events, descriptor and digest."""
+    """Run the query again over imported events, descriptor and digest only."""
     home = IndexHome(world.root / "z2-index")
     expected = Imports().joined([IMPORTED, *IMPORTED_QUERIES], world.trust.hubs)
     imports.store_import(home, expected)
@@ -234,7 +234,7 @@ QUERY_STEPS: Final = (SelftestStep("query-replay", query_replay),)
 
 
 def reconcile(world: BridgeWorld) -> None:
-    """A lost carrier is named by the next one, and what was lost is written again as it was."""
+    """A lost carrier is reported by the next one, and its bundle is exported again, unchanged."""
     world.record(6)
     first, lost, third = world.export()
     world.bring(world.carry(first, third))
@@ -253,37 +253,37 @@ def reconcile(world: BridgeWorld) -> None:
 
 
 def claims(world: BridgeWorld) -> None:
-    """J1 to J3, AGB0 4.3, K1 with the exporter's log, carried after its events, and K2."""
+    """J1 to J3, AGB0 4.3, K2, and K1 with the audit log of the exporter, which is exported too."""
     _bring_all(world)
     world.checkpoint()
     world.bring(world.carry(*world.export()))
-    result = {claim.name: claim for claim in _claims(world)}
-    untrue = {name: item.document() for name, item in result.items() if not item.holds}
+    claims_ = {claim.name: claim for claim in _claims(world)}
+    untrue = {name: item.document() for name, item in claims_.items() if not item.holds}
     expect("claims that do not hold", untrue, {})
-    expect("claims", list(result), ["J1", "J2", "J3", "AGB0-4.3", "K1", "K2"])
-    expect("events that are traced", result["K1"].witness["traced"], len(world.recorded))
-    expect("keys in both zones", result["J3"].witness["keys"]["in_both"], 0)
-    regions = {item["stream"]: item["to_seq"] for item in result["K2"].witness["regions"]}
+    expect("claims", list(claims_), ["J1", "J2", "J3", "AGB0-4.3", "K1", "K2"])
+    expect("events that are traced", claims_["K1"].witness["traced"], len(world.recorded))
+    expect("keys in both zones", claims_["J3"].witness["keys"]["in_both"], 0)
+    regions = {item["stream"]: item["to_seq"] for item in claims_["K2"].witness["regions"]}
     expect("the closed region", regions[ORDERS], len(world.recorded))
 
 
 def claims_broken(world: BridgeWorld) -> None:
-    """Identities that do what they should not: each claim finds it out and names it."""
+    """Identities that act without permission: each claim detects and names it."""
     _bring_all(world)
     world.record(BUNDLE_EVENTS)
     unbrought = _carried_log(world)
     world.smuggle([event.encode() for event in world.imported()[:BUNDLE_EVENTS]])
     world.smuggle([world.by_hand(len(world.recorded) - 1, unbrought).encode()])
     world.claim(_success_of_nothing(world), _equivocation(world))
-    result = {claim.name: claim for claim in _claims(world)}
+    claims_ = {claim.name: claim for claim in _claims(world)}
     for name, what, detail in (
         ("J1", "a bundle that stands twice", "stands twice"),
         ("J2", "a success of what never came", "was not imported"),
         ("K1", "an event of no audited import", "no success of bundle"),
         ("K2", "a stream with two histories", "has two histories"),
     ):
-        expect_that(not result[name].holds, f"{name} does not hold of {what}")
-        expect_that(detail in str(result[name].counterexample), f"{name} names {what}")
+        expect_that(not claims_[name].holds, f"{name} does not hold of {what}")
+        expect_that(detail in str(claims_[name].counterexample), f"{name} names {what}")
     world.z1.grant(world.z2.keys["reader"], ORDERS)
     back = prove_directions(_actors(world.online, world.z1), _actors(world.offline, world.z2))
     due = (world.z2.keys["reader"].hex(), ORDERS)
@@ -292,7 +292,7 @@ def claims_broken(world: BridgeWorld) -> None:
 
 
 def _carried_log(world: BridgeWorld) -> bytes:
-    """Bring the exporter's log, and not the bundle of orders that it tells of last."""
+    """Import the audit log of the exporter without the bundle of orders that it lists last."""
     exported = world.export()
     world.checkpoint()
     exported += world.export()

@@ -24,7 +24,7 @@ _DEFAULT_SEED: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """Which steps are run, and by which chance."""
+    """The steps to run, and the random seed."""
 
     only: Annotated[
         list[str] | None,
@@ -137,7 +137,7 @@ def _list(names: frozenset[str]) -> str:
 
 
 def _tell(result: StepResult) -> None:
-    """A step that failed is told even to whoever wants errors only."""
+    """Print the result of a step; a failed step is printed with --quiet too."""
     if manner().json:
         return
     if result.ok:

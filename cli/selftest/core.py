@@ -39,7 +39,7 @@ _BACK: Final = 5
 
 
 def use(world: World) -> None:
-    """Issue, authorize, use; the hub tells what it knows, and a second time changes nothing."""
+    """Issue, authorize and use a capability; authorizing it again is idempotent."""
     with world.client() as client:
         token = world.token(client.session.identity.client_id)
         first = world.api().authorize(token)
@@ -58,29 +58,29 @@ def missing(world: World) -> None:
             "a message without a capability", Rejected, client.send, world.stream, b""
         )
         expect("refusal", _failure(error), Failure.CAP_MISSING)
-    stranger = world.stranger()
-    stranger.refused(Failure.CAP_MISSING, stranger.msg())
+    writer = world.unauthorized_writer()
+    writer.refused(Failure.CAP_MISSING, writer.msg())
 
 
 def unknown(world: World) -> None:
-    """A capability that the hub was never told of counts for nothing, however good."""
-    stranger = world.stranger()
-    token = world.token(stranger.key.public)
-    stranger.auth_ref = token.auth_ref()
-    stranger.refused(Failure.CAP_MISSING, stranger.msg())
+    """A valid capability that was never authorized at the hub is refused."""
+    writer = world.unauthorized_writer()
+    token = world.token(writer.key.public)
+    writer.auth_ref = token.auth_ref()
+    writer.refused(Failure.CAP_MISSING, writer.msg())
     world.api().authorize(token)
-    stranger.accepted()
+    writer.accepted()
 
 
 def wrong_subject(world: World) -> None:
-    owner, thief = world.writer(), world.stranger()
+    owner, thief = world.writer(), world.unauthorized_writer()
     thief.auth_ref = owner.auth_ref
     thief.refused(Failure.AUTH_REF, thief.msg())
     owner.accepted()
 
 
 def wrong_stream(world: World) -> None:
-    writer = world.stranger()
+    writer = world.unauthorized_writer()
     token = world.token(writer.key.public, stream=f"{world.stream}/other")
     world.api().authorize(token)
     writer.auth_ref = token.auth_ref()
@@ -88,7 +88,7 @@ def wrong_stream(world: World) -> None:
 
 
 def forged(world: World) -> None:
-    """Neither a foreign issuer nor a broken signature makes a capability."""
+    """A capability of an unknown issuer, or with an invalid signature, is refused."""
     subject, foreign = world.key(), world.key()
     named = [stream_id(world.stream)]
     by_foreign = captoken.issue(foreign, subject_pk=subject.public, stream_ids=named, ttl=60)
@@ -106,7 +106,7 @@ def _refuse(world: World, token: CapToken) -> None:
 
 
 def expired(world: World) -> None:
-    writer = world.stranger()
+    writer = world.unauthorized_writer()
     token = world.token(writer.key.public, ttl=_TTL_SEC)
     issued_at = world.api().authorize(token).issued_at
     writer.auth_ref = token.auth_ref()
@@ -124,8 +124,8 @@ def _wait_until_after(world: World, second: int) -> None:
 
 
 def rate(world: World) -> None:
-    """A burst of so many and not one more, where nothing is refilled."""
-    writer = world.stranger()
+    """Exactly as many messages as the burst are accepted while no token is refilled."""
+    writer = world.unauthorized_writer()
     limited = world.capability(writer.key.public, rate=Rate(per_sec=0, burst=_BURST))
     writer.auth_ref = limited.auth_ref()
     for _ in range(_BURST):
@@ -150,7 +150,7 @@ CAPABILITY_STEPS: Final = (
 
 
 def epoch_roll(world: World) -> None:
-    """The old label ends with a checkpoint, and the first of the new one names it (Vector C)."""
+    """The old label ends with a checkpoint, named by the first entry of the new one (Vector C)."""
     labels, writer = world.labels(profile=ROLLING), world.writer(ROLLING)
     writer.epoch = old = _wait_for_epoch(world, after=0)
     before = [writer.accepted(), writer.accepted()]
@@ -171,13 +171,13 @@ def epoch_roll(world: World) -> None:
 
 
 def _begin_again(writer: SampleWriter, epoch: int) -> list[Receipt]:
-    """A busy machine has slept through a whole epoch: the labels must be neighbours."""
+    """Retry the step: the host was too slow, and an epoch between the two labels has passed."""
     writer.epoch, writer.client_seq, writer.prev_ack = epoch, 1, 0
     return [writer.accepted(), writer.accepted()]
 
 
 def _wait_for_epoch(world: World, after: int) -> int:
-    """The hub's epoch, once it is beyond ``after``."""
+    """The current epoch of the hub, once it is later than ``after``."""
     api, deadline = world.api(), time.monotonic() + _EPOCH_WAIT_SEC
     while (epoch := ROLLING.epoch(api.status().hub_ts)) <= after:
         _pause(deadline, f"epoch {after} to be over")
@@ -185,7 +185,7 @@ def _wait_for_epoch(world: World, after: int) -> int:
 
 
 def _expect_end(world: World, labels: EpochLabels, epoch: int, receipts: list[Receipt]) -> None:
-    """A closed label, with a checkpoint over all that it holds."""
+    """Expect a closed label, with a checkpoint over all its entries."""
     api, deadline = world.api(), time.monotonic() + _EPOCH_WAIT_SEC
     label = labels.at(epoch)
     while not any(
@@ -221,7 +221,7 @@ EPOCH_STEPS: Final = (SelftestStep("epoch-roll", epoch_roll),)
 
 
 def hub_start(world: World) -> None:
-    """A fresh hub answers, keeps its gates shut and is the one in the directory."""
+    """A new hub responds, is gated, and has the identity of its directory."""
     status = world.api().status()
     expect("admission and reads", (status.admission, status.reads), ("gated", "policy"))
     with world.client() as client:
@@ -249,7 +249,7 @@ def send_and_receive(world: World) -> None:
 
 
 def to_another_reader(world: World) -> None:
-    """What is sealed to somebody else opens there, and not with the sender's keys."""
+    """A message sealed to another recipient opens with its keys, not with those of the sender."""
     with world.client("reader") as reader, world.client("sender") as sender:
         token = world.capability(sender.session.identity.client_id)
         key = reader.session.identity.card.id_dh
@@ -261,7 +261,7 @@ def to_another_reader(world: World) -> None:
 
 
 def hub_is_blind(world: World) -> None:
-    """Neither body, header nor attachment stands anywhere on the hub's side."""
+    """No plaintext of body, header or attachment is stored by the hub."""
     words = [world.random.randbytes(24).hex().encode() for _ in range(3)]
     body, attachment, schema = words[0], words[1], world.random.randbytes(32)
     with world.client() as client:
@@ -312,7 +312,7 @@ def _refuse_altered(opened: Opened, files: list[bytes], sealed: tuple[bytes, ...
 
 
 def read_access(world: World) -> None:
-    """Nobody reads without a right to, and no right reaches further than it says."""
+    """Reads without permission, or beyond it, are refused."""
     writer = world.writer()
     receipt = writer.accepted()
     place = b"\xa3\x01\x01\x02\x58\x20" + receipt.label + b"\x03\x01"
@@ -320,7 +320,7 @@ def read_access(world: World) -> None:
         for token, code in (
             ("", Code.UNAUTHORIZED),
             ("nobody's", Code.UNAUTHORIZED),
-            (world.stranger_token, Code.FORBIDDEN),
+            (world.unrelated_token, Code.FORBIDDEN),
         ):
             world.probe.post(path, place, token=token).refused_as(code)
     expect("status for a reader", world.probe.post("/v1/receipt", place).status, 200)
@@ -337,7 +337,7 @@ MESSAGE_STEPS: Final = (
 
 
 def resync_after_loss(world: World) -> None:
-    """Without its state a client sends nothing; resync gives it back, and it goes on."""
+    """A client without its state sends nothing until resync restores it."""
     with world.client() as client:
         token = world.capability(client.session.identity.client_id)
         _send(client, world, _STATE_COUNT)
@@ -347,8 +347,8 @@ def resync_after_loss(world: World) -> None:
         client.renew(token)
         expect_raises("a message", StateLost, client.send, world.stream, b"x")
         client.withdraw(_STATE_COUNT + 1)
-        result = client.resync(world.stream)
-        detail = (result.was, result.replayed, result.to_size, result.checkpoints_checked)
+        resynced = client.resync(world.stream)
+        detail = (resynced.was, resynced.replayed, resynced.to_size, resynced.checkpoints_checked)
         expect("resync", detail, (Was.LOST, _STATE_COUNT, _STATE_COUNT, 1))
         _expect_sound(client, world, _STATE_COUNT)
         sent = client.send(world.stream, b"on", capability=token)
@@ -356,20 +356,20 @@ def resync_after_loss(world: World) -> None:
 
 
 def resync_when_behind(world: World) -> None:
-    """What others wrote meanwhile is verified and taken in."""
+    """Resync verifies and adds the messages of other clients."""
     with world.client() as client:
         world.capability(client.session.identity.client_id)
         _send(client, world, 2)
         with world.client("other") as other:
             _send(other, world, _BACK)
-        result = client.resync(world.stream)
-        detail = (result.was, result.from_size, result.to_size)
+        resynced = client.resync(world.stream)
+        detail = (resynced.was, resynced.from_size, resynced.to_size)
         expect("resync", detail, (Was.BEHIND, 2, 2 + _BACK))
         _expect_sound(client, world, 2 + _BACK)
 
 
 def verify_state(world: World) -> None:
-    """A state that was altered on disk is found out, and mended from the log."""
+    """A state that was altered on disk is detected, and repaired from the log."""
     with world.client() as client:
         _send(client, world, _STATE_COUNT)
         _expect_sound(client, world, _STATE_COUNT)

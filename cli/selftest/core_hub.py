@@ -44,7 +44,7 @@ _BSTR32: Final = b"\x58\x20"
 
 
 def key_rotation(world: World) -> None:
-    """Both keys witness the overlap, old receipts stay good, and a client goes along."""
+    """Both keys sign in the overlap, old receipts stay valid, and a client accepts the new key."""
     with world.client() as client:
         token = world.capability(client.session.identity.client_id)
         before = client.send(world.stream, b"before", capability=token).receipt
@@ -71,7 +71,7 @@ def key_rotation(world: World) -> None:
 
 
 def _rotate(world: World) -> None:
-    """As ``veen hub rotate-key`` does it."""
+    """Rotate the key, as ``veen hub rotate-key`` does."""
     lock = DataDirLock(world.hub.datadir)
     try:
         now = max(int(time.time()), last_hub_ts(world.hub.datadir))
@@ -81,7 +81,7 @@ def _rotate(world: World) -> None:
 
 
 def restart(world: World) -> None:
-    """Killed in the middle of its work, it has all that it gave a receipt for."""
+    """A killed hub still has every message that it gave a receipt for."""
     writer = world.writer()
     messages: list[tuple[Msg, Receipt]] = []
     for _ in range(5):
@@ -119,7 +119,7 @@ def _counters(world: World) -> dict[str, Any]:
 
 
 def _expect_logged(world: World, receipt: Receipt) -> None:
-    """A line of JSON for what was taken, and one for what was refused (OBS0.2)."""
+    """Expect a JSON log line for an accepted and for a refused message (OBS0.2)."""
     lines = [json.loads(line) for line in world.hub.log.read_text().splitlines() if line[:1] == "{"]
     (taken,) = (line for line in lines if _is_of(line, receipt))
     expect(
@@ -134,27 +134,27 @@ def _is_of(line: dict[str, Any], receipt: Receipt) -> bool:
 
 
 def hub_verify(world: World) -> None:
-    """Stopped, every byte of its directory is as it must be."""
+    """fsck finds no fault in the directory of the stopped hub."""
     writer = world.writer()
     for _ in range(3):
         writer.accepted()
     world.api().checkpoint(writer.labels.at(0), 2)
     world.hub.stop()
     settings = world.hub.settings
-    result = fsck.verify(
+    audit = fsck.verify(
         world.hub.datadir,
         limits=settings.limits,
         profiles=settings.profiles,
         streams=settings.streams,
         progress=lambda _done, _total: None,
     )
-    if not result.ok:
-        first = result.faults[0]
+    if not audit.ok:
+        first = audit.faults[0]
         raise Unexpected(
-            f"expected no fault, found {len(result.faults)}, "
+            f"expected no fault, got {len(audit.faults)}, "
             f"the first in {first.file} at byte {first.offset}: {first.what}"
         )
-    expect_that(result.entries >= 3 and result.checkpoints >= 1, "all of it was looked at")
+    expect_that(audit.entries >= 3 and audit.checkpoints >= 1, "all of it was looked at")
 
 
 HUB_STEPS: Final = (
@@ -181,7 +181,7 @@ def ciphertext_hash(world: World) -> None:
 
 
 def prev_ack(world: World) -> None:
-    """Neither beyond what the label holds, nor back behind what was said before."""
+    """prev_ack beyond the head of the label, or less than before, is refused."""
     writer = world.writer()
     writer.accepted()
     writer.refused(Failure.PREV_ACK, writer.msg(prev_ack=2))
@@ -200,7 +200,7 @@ def gap(world: World) -> None:
 
 
 def duplicate(world: World) -> None:
-    """The same message again is told where it is, with the receipt it had."""
+    """A duplicate is refused with its stream_seq and its original receipt."""
     writer = world.writer()
     first = writer.msg()
     receipt = writer.accepted(first)
@@ -219,7 +219,7 @@ def _expect_place(refusal: ErrorEnvelope, receipt: Receipt) -> None:
 
 
 def profile(world: World) -> None:
-    """A profile the hub does not have, and one that the stream does not have."""
+    """A profile unknown to the hub, and one that the stream does not have, are refused."""
     writer = world.writer()
     for wrong in (Profile(pad_block=77), ROLLING):
         writer.refused(Failure.PROFILE, writer.msg(profile_id=wrong.profile_id()))
@@ -227,7 +227,7 @@ def profile(world: World) -> None:
 
 
 def epoch_window(world: World) -> None:
-    """Labels of epochs that are over or far ahead take nothing."""
+    """Labels of past or far future epochs are refused."""
     writer = world.writer(ROLLING)
     for distance in (-3, -100, 3, 100):
         writer.epoch = _epoch_now(world) + distance
@@ -241,7 +241,7 @@ def _epoch_now(world: World) -> int:
 
 
 def size_prefilter(world: World) -> None:
-    """One byte more than a message may have, before anything of it is parsed or even sent."""
+    """A message one byte too large is refused before it is parsed or even sent."""
     writer = world.writer()
     most = LIMITS.max_msg_bytes
     world.probe.announce("/v1/submit", 8 * most).refused_with(Failure.SIZE_PREFILTER)
@@ -252,7 +252,7 @@ def size_prefilter(world: World) -> None:
 
 
 def _of_size(size: int) -> bytes:
-    """An array of one byte string; no message, but nobody has looked yet."""
+    """An array with one byte string: not a message, but of the given size."""
     return b"\x81\x5a" + struct.pack(">I", size - 6) + bytes(size - 6)
 
 
@@ -282,7 +282,7 @@ def version(world: World) -> None:
 
 
 def malformed_cbor(world: World) -> None:
-    """Bytes that a lax reader would take for the same message."""
+    """Encodings that a lenient decoder would accept as the same message are refused."""
     writer = world.writer()
     good = writer.msg()
     for variant in _variants(good):

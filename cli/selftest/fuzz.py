@@ -35,11 +35,11 @@ _JSON: Final = "application/json"
 
 
 def broken(chance: random.Random, raw: bytes) -> bytes:
-    """Bytes that are not ``raw``."""
+    """A mutation of ``raw``."""
     while True:
-        result = chance.choice(_WAYS)(chance, raw)
-        if result != raw:
-            return result
+        mutated = chance.choice(_WAYS)(chance, raw)
+        if mutated != raw:
+            return mutated
 
 
 def _cut(chance: random.Random, raw: bytes) -> bytes:
@@ -47,10 +47,10 @@ def _cut(chance: random.Random, raw: bytes) -> bytes:
 
 
 def _flip(chance: random.Random, raw: bytes) -> bytes:
-    result = bytearray(raw)
+    mutated = bytearray(raw)
     for _ in range(chance.randint(1, 3)):
-        result[chance.randrange(len(raw))] ^= 1 << chance.randrange(8)
-    return bytes(result)
+        mutated[chance.randrange(len(raw))] ^= 1 << chance.randrange(8)
+    return bytes(mutated)
 
 
 def _head(chance: random.Random, raw: bytes) -> bytes:
@@ -79,7 +79,7 @@ def _noise(chance: random.Random, raw: bytes) -> bytes:
 
 
 def _nest(chance: random.Random, raw: bytes) -> bytes:
-    """Arrays in arrays, deeper than any object is."""
+    """Arrays nested deeper than any object."""
     at = chance.randrange(len(raw))
     return raw[:at] + b"\x81" * chance.choice((10, 1_000, 20_000)) + raw[at:]
 
@@ -98,17 +98,17 @@ def decoding(types: Sequence[type[WireObject]]) -> Callable[[World], None]:
 
 
 def _try(cls: type[WireObject], raw: bytes) -> None:
-    """Refused, or another object that has just these bytes."""
+    """Expect that the bytes are refused, or decode to another object with these bytes."""
     try:
-        result = cls.decode(raw)
+        decoded = cls.decode(raw)
     except Malformed:
         return
     except Exception as error:
         raise Unexpected(
-            f"expected {cls.__name__} to be refused as Malformed, found "
+            f"expected {cls.__name__} to be refused as Malformed, got "
             f"{type(error).__name__} for {raw[:200].hex()}"
         ) from error
-    expect(f"the only encoding of a {cls.__name__}", cbor.dump(result.plain()), raw)
+    expect(f"the only encoding of a {cls.__name__}", cbor.dump(decoded.plain()), raw)
 
 
 DECODER_STEPS: Final = (
@@ -121,7 +121,7 @@ DECODER_STEPS: Final = (
 
 
 def messages(world: World) -> None:
-    """Each broken message is refused at the stage where it breaks."""
+    """Each malformed message is refused at the right stage."""
     writer = world.writer()
     for number in world.cases(_HUB_RUNS):
         raw = broken(world.random, writer.msg(world.random.randbytes(8)).encode())
@@ -131,7 +131,7 @@ def messages(world: World) -> None:
 
 
 def signed_messages(world: World) -> None:
-    """What its client signed can be as wrong as what nobody did."""
+    """Malformed messages with a valid signature are refused as well."""
     writer = world.writer()
     for number in world.cases(_HUB_RUNS):
         wrong = writer.around(broken(world.random, writer.msg(b"").ciphertext)[:60_000])
@@ -153,7 +153,7 @@ def signed_messages(world: World) -> None:
 
 
 def batches(world: World) -> None:
-    """Within a batch each message fails by itself; the right one among them is taken."""
+    """Each malformed message of a batch fails separately; the valid one is accepted."""
     writer = world.writer()
     for number in world.cases(_HUB_RUNS // 4):
         good = writer.msg().encode()
@@ -171,18 +171,18 @@ def batches(world: World) -> None:
 
 
 def _well_formed(world: World, raw: bytes) -> bytes:
-    """Broken, but still one CBOR item, so that the batch around it stands."""
+    """A mutation that is still one CBOR item, so that the batch around it is valid."""
     while True:
-        result = broken(world.random, raw)
+        mutated = broken(world.random, raw)
         try:
-            if cbor.skip(result, 0) == len(result) and result != b"\xf6":
-                return result
+            if cbor.skip(mutated, 0) == len(mutated) and mutated != b"\xf6":
+                return mutated
         except Malformed:
             continue
 
 
 def requests(world: World) -> None:
-    """Broken requests to every route, in CBOR and in JSON."""
+    """Malformed requests to every route, in CBOR and JSON."""
     writer = world.writer()
     writer.accepted()
     routes = [item for item in ROUTES if item.request is not None]
@@ -203,7 +203,7 @@ def _broken_request(world: World, route: ApiRoute) -> tuple[bytes, str]:
 
 
 def queries(world: World) -> None:
-    """The same for routes that are asked by GET."""
+    """Malformed queries to every GET route."""
     writer = world.writer()
     routes = [item for item in ROUTES if item.request is None and item.query is not None]
     for number in world.cases(_HUB_RUNS // 4):
@@ -217,16 +217,14 @@ def queries(world: World) -> None:
 
 
 def _expect_answer(route: ApiRoute, reply: Reply, body: bytes) -> None:
-    """A well-formed answer or a well-formed error; never a failure of the hub's own."""
+    """Expect a valid response or a valid error envelope, never an internal error."""
     if reply.status == 200:
         if route.response is not None:
             route.response.decode(reply.body)
         return
-    result = reply.refusal()
-    if result.code == Code.UNAVAILABLE.value:
-        raise Unexpected(
-            f"{route.path}: expected a refusal, found {result.message} for {_hex(body)}"
-        )
+    envelope = reply.refusal()
+    if envelope.code == Code.UNAVAILABLE.value:
+        raise Unexpected(f"{route.path}: expected a refusal, got {envelope.code} for {_hex(body)}")
 
 
 def _judge(reply: Reply, raw: bytes) -> None:
@@ -251,7 +249,7 @@ def _hex(raw: bytes) -> str:
 
 
 def _live_on(writer: SampleWriter, number: int) -> None:
-    """After each batch of broken ones a right message is taken, with the next number."""
+    """Expect that a valid message is accepted with the next number after malformed ones."""
     if number % _BATCH == _BATCH - 1:
         writer.accepted()
 

@@ -1,4 +1,4 @@
-"""Raw requests that no client library would send, and the expected answers (spec 8.2, 10.6)."""
+"""Raw requests that no client library would send, and the expected responses (spec 8.2, 10.6)."""
 
 from __future__ import annotations
 
@@ -24,41 +24,41 @@ class Reply:
     body: bytes = field(repr=False)
 
     def refusal(self) -> ErrorEnvelope:
-        """The error in it: well-formed, of a known code, with the status of that code."""
+        """The error envelope: well-formed, with a known code and the HTTP status of that code."""
         if self.status == httpx.codes.OK:
             raise Unexpected("expected an error, but the hub took it")
         try:
             envelope = ErrorEnvelope.decode(self.body)
         except Malformed as error:
             raise Unexpected(
-                f"expected an error envelope with status {self.status}, found {error}"
+                f"expected an error envelope with status {self.status}, got {error}"
             ) from error
         if envelope.code not in _CODES:
-            raise Unexpected(f"expected a code of the specification, found {envelope.code!r}")
+            raise Unexpected(f"expected a code of the specification, got {envelope.code!r}")
         expect(f"status of {envelope.code}", self.status, _CODES[envelope.code].http_status)
         return envelope
 
     def refused_with(self, failure: Failure) -> ErrorEnvelope:
-        """The error in it, which must be this row of the admission table."""
-        result = self.refusal()
-        detail = result.detail or {}
-        text = (result.code, detail.get("detail_enum"), detail.get("stage"))
+        """The error envelope, which must be this row of the admission table."""
+        envelope = self.refusal()
+        detail = envelope.detail or {}
+        text = (envelope.code, detail.get("detail_enum"), detail.get("stage"))
         due = (failure.code.value, failure.detail_enum, failure.stage.value)
         expect("refusal", text, due)
-        return result
+        return envelope
 
     def refused_as(self, code: Code) -> None:
         expect("refusal", self.refusal().code, code.value)
 
     def receipt(self) -> Receipt:
         if self.status != httpx.codes.OK:
-            result = self.refusal()
-            raise Unexpected(f"expected a receipt, found {result.code}: {result.message}")
+            envelope = self.refusal()
+            raise Unexpected(f"expected a receipt, got {envelope.code}: {envelope.message}")
         return SubmitResponse.decode(self.body).receipt
 
 
 class Probe:
-    """One connection to a hub, with or without a reader's token."""
+    """A connection to a hub, with or without the token of a reader."""
 
     def __init__(self, url: str, token: str, timeout_sec: float) -> None:
         self._token = token
@@ -82,7 +82,7 @@ class Probe:
         return _reply(self._http.post(path, content=body, headers=headers))
 
     def announce(self, path: str, size: int) -> Reply:
-        """What is answered to a body of that size of which no byte has come yet."""
+        """The response to a Content-Length of that size before any byte of the body is sent."""
         where = self._http.base_url
         plain = HTTPConnection(where.host, where.port, timeout=self._timeout_sec)
         with closing(plain):
@@ -91,19 +91,19 @@ class Probe:
                 plain.putheader(name, value)
             plain.putheader("Content-Length", str(size))
             plain.endheaders()
-            result = plain.getresponse()
-            return Reply(result.status, result.read())
+            response = plain.getresponse()
+            return Reply(response.status, response.read())
 
     def get(self, path: str, *, token: str | None = None) -> Reply:
         return _reply(self._http.get(path, headers=self._authorization(token)))
 
     def _authorization(self, token: str | None) -> dict[str, str]:
-        result = self._token if token is None else token
-        return {"Authorization": f"Bearer {result}"} if result else {}
+        bearer = self._token if token is None else token
+        return {"Authorization": f"Bearer {bearer}"} if bearer else {}
 
 
 def submit_request(msg: bytes) -> bytes:
-    """The request around a message, whatever the message is."""
+    """A submit request with any bytes as its message."""
     return b"\xa2\x01\x01\x02" + msg
 
 

@@ -46,7 +46,7 @@ _USUAL_REFUSED: Final = 2
 
 
 def duplicate_rejection(world: World) -> None:
-    """Any earlier message, sent again at any time, is refused and told its place."""
+    """Any duplicate, at any time, is refused with its stream_seq."""
     writer = world.writer()
     sent: list[tuple[Msg, Receipt]] = []
     for _ in world.cases(_USUAL_DUPLICATES):
@@ -58,7 +58,7 @@ def duplicate_rejection(world: World) -> None:
 
 
 def nonce_uniqueness(world: World) -> None:
-    """The same body again and again: no nonce, no key and no ciphertext comes twice."""
+    """Sealing the same body repeatedly never repeats a nonce, key or ciphertext."""
     with world.client() as client:
         token = world.capability(client.session.identity.client_id)
         bodies = (b"the same" for _ in world.cases(_USUAL_NONCES))
@@ -80,7 +80,7 @@ HUB_STEPS: Final = (
 
 
 def associativity(world: World) -> None:
-    """Subtrees grafted one after the other give what leaf by leaf gives."""
+    """Appending subtrees gives the same root as appending leaves."""
     for _ in world.cases(_MMR_RUNS):
         tree = _tree(world)
         size = len(tree.leaves)
@@ -106,7 +106,7 @@ def _grown(tree: NaiveTree) -> Peaks:
 
 
 def proof_is_minimal(world: World) -> None:
-    """A path of as many steps as the size has trailing zeros, and not one more or less."""
+    """An inclusion proof has exactly as many steps as the size has trailing zeros."""
     for _ in world.cases(_MMR_RUNS):
         tree = _tree(world)
         size = len(tree.leaves)
@@ -137,7 +137,7 @@ def proof_is_minimal(world: World) -> None:
 
 
 def _expect_shape(tree: NaiveTree, size: int, proof: MmrProof) -> None:
-    """The same hashes cut in another way, under a root made for them, are refused as well."""
+    """Proofs with the same hashes in another shape, and a matching root, are refused."""
     extra = bytes(32)
     peak = mmr.node(extra, tree.node(0, size - 1))
     for step in proof.path:
@@ -208,7 +208,7 @@ def ranges(world: World) -> None:
 
 
 def consistent_sizes(world: World) -> None:
-    """A range that has grown is told from one that begins otherwise."""
+    """A consistency proof accepts an extended range, and no other one."""
     for _ in world.cases(_MMR_RUNS):
         tree = _tree(world)
         new = len(tree.leaves)
@@ -250,18 +250,18 @@ MMR_STEPS: Final = (
 
 
 def determinism(world: World) -> None:
-    """What is encoded decodes to the same object, and that encodes to the same bytes."""
+    """Encoding is deterministic: decode and encode give the same object and bytes."""
     for cls in TYPES:
         for _ in world.cases(_WIRE_RUNS):
             made = sample(world.random, cls)
             raw = made.encode()
-            result = cls.decode(raw)
-            expect(f"{cls.__name__} decoded", result, made)
-            expect(f"{cls.__name__} encoded again", cbor.dump(result.plain()), raw)
+            decoded = cls.decode(raw)
+            expect(f"{cls.__name__} decoded", decoded, made)
+            expect(f"{cls.__name__} encoded again", cbor.dump(decoded.plain()), raw)
 
 
 def other_encodings(world: World) -> None:
-    """No other bytes are taken for the same object."""
+    """No other encoding of an object is accepted."""
     tried = 0
     for cls in TYPES:
         for _ in world.cases(_USUAL_REFUSED):

@@ -1,4 +1,4 @@
-"""Query steps: rows, hashes and evidence recomputed by hand (Query API 5, 6), access and
+"""Query steps: rows, hashes and evidence recomputed independently (Query API 5, 6), access and
 tampering.
 """
 
@@ -56,12 +56,12 @@ _MOST: Final = 7
 
 
 def identity_of(name: str) -> bytes:
-    """The VEEN identity of somebody who asks."""
+    """The VEEN identity of a requester."""
     return SigningKey(h(f"query {name}".encode())).public
 
 
 class QueryWorld:
-    """The service starts with the first step that asks it, and serves those that follow."""
+    """A world with a query service, which is started by the first step that needs it."""
 
     def __init__(self, world: World, service: ServiceUnderTest, tokens: Mapping[str, str]) -> None:
         self.world = world
@@ -80,7 +80,7 @@ class QueryWorld:
         return self
 
     def ask(self, method: str, path: str, who: str = "asker", json: Any = None) -> httpx.Response:
-        """One request, by somebody with a token; by nobody where the name is unknown."""
+        """Send a request with the token of a requester; without one if the name is unknown."""
         token = self._tokens.get(who)
         return httpx.request(
             method, f"{self.service.url}/api/v1/query/{path}", json=json, trust_env=False,
@@ -89,7 +89,7 @@ class QueryWorld:
         )  # fmt: skip
 
     def answer(self, descriptor: dict[str, Any], who: str = "asker") -> httpx.Response:
-        """What a query comes to in the end; one that is not fast is waited for."""
+        """The final response to a query, after polling if needed."""
         reply = self.ask("POST", "submit", who, descriptor)
         if reply.status_code != httpx.codes.ACCEPTED:
             return reply
@@ -98,14 +98,14 @@ class QueryWorld:
         return self.ask("GET", f"result/{result_id}", who)
 
     def submit(self, who: str = "asker", **changes: Any) -> dict[str, Any]:
-        """The answer to a query that goes well."""
+        """The response to a query that succeeds."""
         reply = self.answer(a_query(**changes), who)
         expect(f"status of {reply.text[:200]}", reply.status_code, httpx.codes.OK)
-        result: dict[str, Any] = reply.json()
-        return result
+        document: dict[str, Any] = reply.json()
+        return document
 
     def package(self, result_id: str) -> bytes:
-        """Its digest must be in the index first, which takes a moment."""
+        """Fetch the package once its digest is in the index."""
 
         def there() -> bytes | None:
             reply = self.ask("GET", f"proof/{result_id}")
@@ -114,11 +114,11 @@ class QueryWorld:
             expect(f"status of {reply.text[:200]}", reply.status_code, httpx.codes.OK)
             return reply.content
 
-        result: bytes = wait_until(there, "an evidence package")
-        return result
+        package: bytes = wait_until(there, "an evidence package")
+        return package
 
     def checkpoint(self) -> RecorderCheckpoint:
-        """A new one, once the service speaks up to it."""
+        """Create a checkpoint, and wait until the service covers it."""
         made = self.world.api().recorder_checkpoint(self.zone.settings.profile_id())
 
         def reached() -> bool:
@@ -130,7 +130,7 @@ class QueryWorld:
         return made
 
     def of(self, *streams: str) -> list[RecordedSample]:
-        """What the streams hold, in the order of rows."""
+        """The events of the streams, in the order of rows."""
         mine = [item for item in self.recorded if item.stream in streams]
         return sorted(mine, key=lambda item: item.order)
 
@@ -209,7 +209,7 @@ def a_query(**changes: Any) -> dict[str, Any]:
 
 
 def row_of(sample: RecordedSample) -> dict[str, Any]:
-    """What the projection above has to make of an event."""
+    """The expected row of an event under the projection above."""
     return {
         "stream": sample.stream,
         "hub_commit_seq": sample.seq,
@@ -232,18 +232,18 @@ def wait_until(there: Callable[[], Any], what: str) -> Any:
 
 
 def evidence_none(world: QueryWorld) -> None:
-    """Rows and rows_hash are those of what was recorded; evidence says that there is none."""
-    result = world.submit()
-    digest = _expect_rows(world, result)
+    """Rows and rows_hash match the recorded events; the evidence is none."""
+    page = world.submit()
+    digest = _expect_rows(world, page)
     expect("evidence_hash", digest["evidence_hash"], _hash({"mode": "none"}))
     searched = [(item["stream"], item["from_seq"], item["to_seq"]) for item in digest["searched"]]
     expect("what was searched", searched, [(AUTH, 1, 12), (HTTP, 1, 40)])
 
 
 def evidence_spot(world: QueryWorld) -> None:
-    """Verified are just the events that the lot falls on, which nobody can choose."""
-    result = world.submit(evidence={"mode": "spot", "sample_rate": _RATE})
-    digest = _expect_rows(world, result)
+    """Exactly the events selected by the deterministic sample are verified."""
+    page = world.submit(evidence={"mode": "spot", "sample_rate": _RATE})
+    digest = _expect_rows(world, page)
     root = bytes.fromhex(digest["checkpoint"]["log_root"])
     drawn = [
         sample
@@ -254,16 +254,16 @@ def evidence_spot(world: QueryWorld) -> None:
 
 
 def evidence_full(world: QueryWorld) -> None:
-    """Every event behind the rows is verified, and listed with the root it was verified against."""
-    result = world.submit(evidence={"mode": "full"})
-    digest = _expect_rows(world, result)
+    """Every event of the rows is verified, and listed with its root."""
+    page = world.submit(evidence={"mode": "full"})
+    digest = _expect_rows(world, page)
     expect("evidence_hash", digest["evidence_hash"], _hash(_summary(digest, _matching(world))))
 
 
 def aggregates(world: QueryWorld) -> None:
-    """Counts and sums by group are those that a child could add up."""
+    """Counts and sums by group match those computed directly."""
     expected = {"group_by": ["origin"], "metrics": ["count", "sum(payload.number)"]}
-    result = world.submit(scope=[HTTP], filter={}, aggregate=expected, evidence={"mode": "full"})
+    page = world.submit(scope=[HTTP], filter={}, aggregate=expected, evidence={"mode": "full"})
     counts: Counter[str] = Counter()
     sums: Counter[str] = Counter()
     for item in world.of(HTTP):
@@ -273,13 +273,13 @@ def aggregates(world: QueryWorld) -> None:
         {"origin": origin, "count": counts[origin], "sum(payload.number)": sums[origin]}
         for origin in sorted(counts)
     ]
-    expect("rows", result["rows"], rows)
-    expect("rows_hash", result["result_digest"]["rows_hash"], _hash(rows))
-    expect("event_count", result["result_digest"]["event_count"], len(world.of(HTTP)))
+    expect("rows", page["rows"], rows)
+    expect("rows_hash", page["result_digest"]["rows_hash"], _hash(rows))
+    expect("event_count", page["result_digest"]["event_count"], len(world.of(HTTP)))
 
 
 def pages(world: QueryWorld) -> None:
-    """Pages of any size are the same rows in the same order, under the same digest."""
+    """Pages of any size give the same rows in the same order and the same digest."""
     digest = world.submit(filter={})["result_digest"]
     due = [row_of(item) for item in world.of(HTTP, AUTH)]
     rows: list[Any] = []
@@ -331,7 +331,7 @@ def _lot(query_id: str, log_root: bytes, index: int) -> bytes:
 
 
 def _hash(value: Any) -> str:
-    """Of canonical JSON: all keys and texts here are ASCII, and the numbers are whole."""
+    """The hash of canonical JSON; here all texts are ASCII and all numbers are integers."""
     return h(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hex()
 
 
@@ -345,7 +345,7 @@ RESULT_STEPS: Final = (
 
 
 def scopes(world: QueryWorld) -> None:
-    """Nobody sees more than is theirs, nor learns what there is beside it."""
+    """A principal sees only its own results, and cannot learn of others."""
     mine = world.submit()["result_digest"]
     for what, who, path, status, code in (
         ("nobody", "nobody", f"status/{mine['result_id']}", 401, "unauthorized"),
@@ -366,7 +366,7 @@ def scopes(world: QueryWorld) -> None:
 
 
 def proof_package(world: QueryWorld) -> None:
-    """Proven offline with the names of hub and recorder; a change anywhere in it is refused."""
+    """A package is proven offline with hub_id and recorder_id; any change in it is refused."""
     digest = world.submit(evidence={"mode": "full"})["result_digest"]
     raw = world.package(digest["result_id"])
     verdict = check_bytes(raw, _trust(world))
@@ -382,7 +382,7 @@ def proof_package(world: QueryWorld) -> None:
 
 
 def _expect_unproven(raw: bytes, trust: PackageTrust) -> None:
-    """A package without the records of its query and result has failed nothing, proves nothing."""
+    """Expect that a package without the records of its query and result is unproven."""
     document = json.loads(raw) | {"request": None, "result": None}
     bare = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
     for what, given, by in (
@@ -446,7 +446,7 @@ _CHANGES: Final[dict[str, Callable[[dict[str, Any]], None]]] = {
 
 
 def tampered_index(world: QueryWorld) -> None:
-    """A row that is not what was recorded fails the query, and nothing is given out."""
+    """A tampered row in the index fails the query, and no row is returned."""
     asked = a_query(scope=[HARMED], filter={}, evidence={"mode": "full"})
     expect("status before", world.answer(asked).status_code, 200)
     with tables.connected(_index(world).current(), writable=True) as db, tables.transaction(db):
@@ -464,7 +464,7 @@ def tampered_index(world: QueryWorld) -> None:
 
 
 def replays(world: QueryWorld) -> None:
-    """Whoever reads the ranges again finds the same digest, and one that omits a row out."""
+    """A replay gives the same digest, and detects a result that omits a row."""
     digest = world.submit(evidence={"mode": "full"})["result_digest"]
     facts = PackageFacts(Package.decode(world.package(digest["result_id"])), _trust(world))
     for item in digest["searched"]:
@@ -487,7 +487,7 @@ def _replayed(world: QueryWorld, facts: PackageFacts, changes: dict[str, Any]) -
 
 
 def audit(world: QueryWorld) -> None:
-    """What was asked, answered and refused is in the log, by whom and why."""
+    """Requests, results and refusals are in the log, with principal and reason."""
     digest = world.submit(meta={"reason": "self-test"})["result_digest"]
     world.ask("GET", f"result/{digest['result_id']}", "other")
 
@@ -507,7 +507,7 @@ def audit(world: QueryWorld) -> None:
 
 
 def _audits(world: QueryWorld) -> list[dict[str, Any]]:
-    """As the service itself tells it to whoever may ask for that."""
+    """The audit records, queried from the service itself."""
     asked = world.submit("clerk", scope=[AUDIT], filter={}, projection=["payload"])
     return [item["payload"] for item in asked["rows"]]
 
@@ -524,8 +524,8 @@ def _fails(raw: bytes, trust: PackageTrust) -> bool:
 
 
 def _expect_refused(what: str, reply: httpx.Response, status: int, code: str) -> None:
-    result = reply.json() if reply.content else {}
-    expect(what, (reply.status_code, result.get("error_code")), (status, code))
+    document = reply.json() if reply.content else {}
+    expect(what, (reply.status_code, document.get("error_code")), (status, code))
 
 
 TRUST_STEPS: Final = (

@@ -38,7 +38,7 @@ _LINE: Final = ("previous", "index", "root", "epoch", "ts", "nonce")
 
 
 def emit_by_type(world: World) -> None:
-    """One by one, in batches and through the outbox, each event lands in the stream of its type."""
+    """Events sent one by one, in batches and through the outbox reach the stream of their type."""
     zone = a_zone(world)
     observed = some_events(zone, _EVENT_COUNT)
     with zone.emitter() as emitter:
@@ -64,7 +64,7 @@ def emit_by_type(world: World) -> None:
 
 
 def separation(world: World) -> None:
-    """An admin is no producer and a producer no admin: by the settings, and by the hub."""
+    """Settings and hub refuse an admin as producer, and a producer as admin."""
     zone = a_zone(world)
     orders, services = zone.names
     doubled = {orders: ("order.placed",), services: ("order.placed",)}
@@ -84,7 +84,7 @@ def separation(world: World) -> None:
 
 
 def principal(world: World) -> None:
-    """An event that names another than the client that signed it is none (I3)."""
+    """An event whose principal is not its signing client is refused (I3)."""
     zone = a_zone(world)
     (honest,) = record(zone, some_events(zone, 1))
     forged = RecordEvent(
@@ -113,7 +113,7 @@ def principal(world: World) -> None:
 
 
 def order(world: World) -> None:
-    """Places without a gap, time that never goes back, and one order over streams for all (I1)."""
+    """stream_seq without gaps, monotonic hub time, and one total order over streams (I1)."""
     zone = a_zone(world)
     recorded = record(zone, some_events(zone, _EVENT_COUNT))
     for stream in zone.names:
@@ -123,7 +123,7 @@ def order(world: World) -> None:
         expect_that(times == sorted(times), f"hub time never goes back in {stream}")
     with zone.acting() as reader:
         checkpoint = zone.checkpoint(reader).checkpoint
-        result = []
+        order_ = []
         for name in ("first", "second"):
             job = Job(
                 source=HubSource(reader),
@@ -132,25 +132,25 @@ def order(world: World) -> None:
             )
             out = zone.folder / name
             job.to_file(out, form_named("jsonl"), resume=False)
-            result.append(events_in(out))
-    places = [(item["stream"], item["hub_commit_seq"]) for item in result[0]]
+            order_.append(events_in(out))
+    places = [(item["stream"], item["hub_commit_seq"]) for item in order_[0]]
     due = [(item.stream, item.seq) for item in sorted(recorded, key=lambda item: item.order)]
     expect("the order of a replay", places, due)
-    expect("the order of another", result[1], result[0])
+    expect("the order of another", order_[1], order_[0])
 
 
 def events_in(path: Path) -> list[dict[str, Any]]:
-    """What a replay has written, without the plan and the proofs."""
-    result = [json.loads(line) for line in path.read_text().splitlines()]
-    return [item for item in result if item["kind"] in ("event", "other")]
+    """The events of a replay output, without the plan and the proofs."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return [item for item in lines if item["kind"] in ("event", "other")]
 
 
 def _read(reader: Client, stream: str) -> list[RecordEvent]:
-    result = []
+    events = []
     for pair in reader.read(stream):
         opened = reader.open_payload(pair.msg)
-        result.append(read_event(opened.header.schema, opened.body, pair.msg.client_id))
-    return result
+        events.append(read_event(opened.header.schema, opened.body, pair.msg.client_id))
+    return events
 
 
 def _fields(event: RecordEvent) -> dict[str, Any]:
@@ -183,7 +183,7 @@ EVENT_STEPS: Final = (
 
 
 def checkpoint(world: World) -> None:
-    """Ends and roots are those of the log, each follows the last, and a changed one is refused."""
+    """A checkpoint matches the log and extends the last one; a changed one is refused."""
     zone = a_zone(world)
     recorded = record(zone, some_events(zone, _PROOF_COUNT))
     with zone.acting() as admin:
@@ -219,7 +219,7 @@ def _refuse_altered(world: World, document: RecorderCheckpoint, verify: Any) -> 
 
 
 def anchor(world: World) -> None:
-    """The root is in a ledger that nobody can change in silence, found by the anchor alone."""
+    """The root is in a tamper-evident ledger, and the anchor alone locates it."""
     zone = a_zone(world)
     book, now, result = zone.services().book(), int(time.time()), []
     for count in (1, 2):
@@ -258,7 +258,7 @@ def anchor(world: World) -> None:
 
 
 def _expect_chained(entries: list[dict[str, Any]], last: RecorderCheckpoint) -> None:
-    """Every hash made again, as the text of the format says."""
+    """Expect the hash chain of the ledger, recomputed from its documented format."""
     before = bytes(32).hex()
     for entry in entries:
         expect("what an entry follows", entry["previous"], before)

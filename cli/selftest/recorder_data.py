@@ -1,4 +1,4 @@
-"""Events that the recorder steps record, and logs that are consistently rewritten (I2)."""
+"""Events of the recorder steps, and consistently rewritten logs (I2)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _START_MS: Final = 1_763_500_000_000
 
 
 class RecordedSample(NamedTuple):
-    """An event, the stream it had to go to, and the receipt that it got."""
+    """An event, its expected stream, and its receipt."""
 
     observed: Observation
     stream: str
@@ -44,12 +44,12 @@ class RecordedSample(NamedTuple):
 
     @property
     def order(self) -> tuple[int, bytes, int]:
-        """Of replays and of rows: hub_commit_time, stream, hub_commit_seq."""
+        """The order of replays and rows: hub_commit_time, stream, hub_commit_seq."""
         return self.hub_ts, self.stream.encode(), self.seq
 
 
 def streams_of(step: str) -> dict[str, tuple[str, ...]]:
-    """Two streams of a step's own."""
+    """The two streams of a step."""
     return {
         f"record/{step}/orders": ("order.placed", "order.cancelled"),
         f"record/{step}/doors": ("door.opened",),
@@ -57,7 +57,7 @@ def streams_of(step: str) -> dict[str, tuple[str, ...]]:
 
 
 def a_zone(world: World) -> SelftestZone:
-    """A recorder of the step's own, known to the hub."""
+    """A recorder for a step, registered with the hub."""
     world.running()
     zone = SelftestZone(world, world.root / f"{world.step}-zone", streams_of(world.step))
     zone.register()
@@ -75,7 +75,7 @@ def an_event(chance: random.Random, event_type: str, number: int) -> Observation
 
 
 def some_events(zone: SelftestZone, count: int) -> list[Observation]:
-    """Of all types, one after the other, so that neighbours go to different streams."""
+    """Events of all types in turn, so that consecutive ones go to different streams."""
     types = [kind for stream in zone.settings.streams.streams if stream.name in zone.names
              for kind in stream.event_types]  # fmt: skip
     chance = zone.world.random
@@ -83,7 +83,7 @@ def some_events(zone: SelftestZone, count: int) -> list[Observation]:
 
 
 def record(zone: SelftestZone, observed: list[Observation]) -> list[RecordedSample]:
-    """Send events and have their receipts verified."""
+    """Send events and verify their receipts."""
     streams = zone.settings.streams
     with zone.emitter() as emitter:
         sent = list(emitter.send_many(observed))
@@ -102,7 +102,7 @@ def leaves_of(recorded: list[RecordedSample], stream: str) -> list[bytes]:
 
 
 def fields_of(observed: Observation) -> dict[str, Any]:
-    """What the producer said of an event."""
+    """The fields of an event as its producer gave them."""
     return {
         "subject_id": observed.subject_id,
         "event_type": observed.event_type,
@@ -116,7 +116,7 @@ Edit = Callable[[list[Pair], int], list[Pair]]
 
 
 def changed(pairs: list[Pair], at: int) -> list[Pair]:
-    """Another text in the place of one."""
+    """The log with the text of one event replaced."""
     old = pairs[at].msg
     text = old.ciphertext[:-1] + bytes([old.ciphertext[-1] ^ 1])
     new = replace(old, ciphertext=text, ct_hash=h(text))
@@ -124,20 +124,20 @@ def changed(pairs: list[Pair], at: int) -> list[Pair]:
 
 
 def left_out(pairs: list[Pair], at: int) -> list[Pair]:
-    """Without one, and something else at the end so that the number is right."""
+    """The log without one event, and another one at the end so that the count is the same."""
     return [*pairs[:at], *pairs[at + 1 :], pairs[at - 1]]
 
 
 def moved(pairs: list[Pair], at: int) -> list[Pair]:
-    """One in the place of its neighbour."""
+    """The log with two neighbouring events swapped."""
     other = at - 1 if at else at + 1
-    result = list(pairs)
-    result[at], result[other] = result[other], result[at]
-    return result
+    swapped = list(pairs)
+    swapped[at], swapped[other] = swapped[other], swapped[at]
+    return swapped
 
 
 def added(pairs: list[Pair], at: int) -> list[Pair]:
-    """The one before it a second time; the last falls off the end."""
+    """The log with one event duplicated and the last one dropped."""
     return [*pairs[:at], pairs[at - 1], *pairs[at:-1]]
 
 
@@ -147,7 +147,7 @@ EDITS = {
 
 
 class RewrittenSource:
-    """What a hub would show that rewrote one stream: numbers, roots and proofs go together."""
+    """A hub that rewrote one stream with consistent numbers, roots and proofs."""
 
     def __init__(self, honest: HubSource, pairs: list[Pair]) -> None:
         self._honest = honest

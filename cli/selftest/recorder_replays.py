@@ -1,4 +1,4 @@
-"""Recorder steps: replay by place and by time, proven by the reader; tampering is detected (I2)."""
+"""Recorder steps: replay by stream_seq and by time, verified by the reader; tampering (I2)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _PAUSE_SEC: Final = 0.02
 
 
 def replay_by_place(world: World) -> None:
-    """Just the places that were asked for, with all that proves them to whoever has no hub."""
+    """A replay has exactly the requested entries, with proofs that verify without a hub."""
     zone = a_zone(world)
     stream, recorded = zone.names[0], record(zone, some_events(zone, _COUNT))
     mine = [item for item in recorded if item.stream == stream]
@@ -78,7 +78,7 @@ def _refuse_altered(out: Path, hub_id: bytes, checkpoint: RecorderCheckpoint) ->
 
 
 def replay_by_time(world: World) -> None:
-    """All streams of a window of hub time in one order; the edges are proven, too."""
+    """A replay of a window of hub time has all streams in one order, with proven boundaries."""
     zone = a_zone(world)
     recorded: list[RecordedSample] = []
     for _ in range(3):
@@ -99,7 +99,7 @@ def replay_by_time(world: World) -> None:
 
 
 def tampering(world: World) -> None:
-    """Whatever is changed below a checkpoint, at any place, no replay gives it out (I2)."""
+    """A replay never returns an entry that was changed below a checkpoint (I2)."""
     zone = a_zone(world)
     record(zone, some_events(zone, _COUNT))
     stream = zone.names[0]
@@ -118,7 +118,7 @@ def tampering(world: World) -> None:
 
 
 def _expect_not_silent(world: World, zone: SelftestZone, checkpoint: RecorderCheckpoint) -> None:
-    """The same in the files of the hub, with frames as if they were right."""
+    """Expect the same for changes in the files of the hub with valid frames."""
     world.hub.stop()
     honest = {path: path.read_bytes() for path in (_chunk(world, name) for name in zone.names)}
     for (path, raw), edit in zip(honest.items(), (changed, left_out), strict=True):

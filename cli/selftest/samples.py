@@ -57,7 +57,7 @@ W = TypeVar("W")
 
 
 def naive_subtree(leaves: Sequence[bytes]) -> bytes:
-    """The node above 2^h leaves."""
+    """The node over 2^h leaves."""
     if len(leaves) == 1:
         return leaves[0]
     half = len(leaves) // 2
@@ -65,24 +65,24 @@ def naive_subtree(leaves: Sequence[bytes]) -> bytes:
 
 
 def naive_peaks(leaves: Sequence[bytes]) -> list[bytes]:
-    """By increasing height: the largest trees stand first among the leaves."""
-    result: list[bytes] = []
+    """The peaks by increasing height; the largest trees cover the first leaves."""
+    peaks: list[bytes] = []
     start = 0
     for height in reversed(range(len(leaves).bit_length())):
         if len(leaves) >> height & 1:
             end = start + (1 << height)
-            result.insert(0, naive_subtree(leaves[start:end]))
+            peaks.insert(0, naive_subtree(leaves[start:end]))
             start = end
-    return result
+    return peaks
 
 
 def naive_root(leaves: Sequence[bytes]) -> bytes:
-    result = naive_peaks(leaves)
-    return result[0] if len(result) == 1 else ht("veen/mmr-root", *result)
+    peaks = naive_peaks(leaves)
+    return peaks[0] if len(peaks) == 1 else ht("veen/mmr-root", *peaks)
 
 
 class NaiveTree:
-    """Every node, computed from the leaves whenever it is asked for."""
+    """Merkle nodes, recomputed from the leaves at each request."""
 
     def __init__(self, leaves: Sequence[bytes]) -> None:
         self.leaves = leaves
@@ -99,7 +99,7 @@ _STRINGS: Final = (_BSTR, _TSTR)
 
 
 class CborHead(NamedTuple):
-    """``end`` is where the item as a whole ends, ``after`` where its head does."""
+    """A CBOR head; ``end`` is the end of the whole item, ``after`` the end of the head."""
 
     at: int
     after: int
@@ -110,9 +110,9 @@ class CborHead(NamedTuple):
 
 def heads(raw: bytes) -> list[CborHead]:
     """Every head of a well-formed item, the outermost first."""
-    result: list[CborHead] = []
-    _walk(raw, 0, result)
-    return sorted(result)
+    heads_: list[CborHead] = []
+    _walk(raw, 0, heads_)
+    return sorted(heads_)
 
 
 def _walk(raw: bytes, at: int, heads: list[CborHead]) -> int:
@@ -128,7 +128,7 @@ def _walk(raw: bytes, at: int, heads: list[CborHead]) -> int:
 
 
 def variants(raw: bytes, only_outermost: bool) -> Iterator[tuple[str, bytes]]:
-    """Each with what is wrong with it."""
+    """Invalid variants of an encoding, each with its fault."""
     yield "a byte too many", raw + b"\x00"
     yield "an item too many", raw + b"\xf6"
     yield "nothing", b""
@@ -158,7 +158,7 @@ def _indefinite(raw: bytes, head: CborHead) -> Iterator[tuple[str, bytes]]:
 
 
 def _disordered(raw: bytes) -> Iterator[tuple[str, bytes]]:
-    """The first two entries of a map the other way round, and the first one twice."""
+    """A map with its first two entries swapped, and with a duplicate entry."""
     top = heads(raw)[0]
     if top.major != _MAP or top.argument < 2:
         return
@@ -181,7 +181,7 @@ TYPES: Final = tuple(type_ for module in _MODULES for type_ in _types(module))
 
 
 def sample(chance: random.Random, cls: Any) -> Any:
-    """A valid object of a wire type; optional fields are there or not."""
+    """A valid object of a wire type, with random optional fields."""
     special = _SPECIAL.get(cls, _nothing)(chance)
     values = {
         name: special[name] if name in special else _value(chance, annotation)
@@ -191,7 +191,7 @@ def sample(chance: random.Random, cls: Any) -> Any:
 
 
 def carries_raw_items(cls: Any) -> bool:
-    """Whether some part of it is kept as bytes, to be judged by whoever it is meant for."""
+    """Whether a field holds an undecoded item."""
     return any(_has_raw(annotation) for annotation in _annotations(cls).values())
 
 
@@ -341,7 +341,7 @@ _SPECIAL: Final[dict[Any, Callable[[random.Random], dict[str, Any]]]] = {
 
 
 class Unexpected(VeenError):
-    """What a step found is not what had to be there."""
+    """A result that differs from the expected one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +352,7 @@ class SelftestStep(Generic[W]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """``detail`` says what was expected and what came, where that was not the same."""
+    """The outcome of a step; ``detail`` says what was expected and what came, if it failed."""
 
     suite: str
     name: str
@@ -376,9 +376,9 @@ def run(
     begin: Callable[[str], W],
     clock: Callable[[], float],
 ) -> Iterator[StepResult]:
-    """Run steps one after the other; one that fails keeps none of the others from running.
+    """Run steps in order; a failed step does not stop the others.
 
-    ``begin`` gives a step what it works with, and its failure is the step's.
+    ``begin`` prepares the world of a step; if it fails, the step fails.
     """
     for step in steps:
         start = clock()
@@ -399,7 +399,7 @@ def _describe(error: Exception) -> str:
 
 def expect(what: str, value: object, expected: object) -> None:
     if value != expected:
-        raise Unexpected(f"{what}: expected {_short(expected)}, found {_short(value)}")
+        raise Unexpected(f"{what}: expected {_short(expected)}, got {_short(value)}")
 
 
 def expect_that(holds: bool, what: str) -> None:
@@ -410,14 +410,14 @@ def expect_that(holds: bool, what: str) -> None:
 def expect_raises(
     what: str, kind: type[Exception], call: Callable[..., object], *given: Any, **named: Any
 ) -> Exception:
-    """The error of a call, which has to fail in just this way."""
+    """The error of a call that must fail with this type."""
     try:
-        result = call(*given, **named)
+        returned = call(*given, **named)
     except kind as error:
         return error
     except Exception as error:
-        raise Unexpected(f"{what}: expected {kind.__name__}, found {_describe(error)}") from error
-    raise Unexpected(f"{what}: expected {kind.__name__}, but it was taken: {_short(result)}")
+        raise Unexpected(f"{what}: expected {kind.__name__}, got {_describe(error)}") from error
+    raise Unexpected(f"{what}: expected {kind.__name__}, but it was taken: {_short(returned)}")
 
 
 def _short(value: object) -> str:

@@ -1,4 +1,4 @@
-"""The suites of the self-test and their steps, each suite with a world of its own (TS0)."""
+"""The suites of the self-test and their steps; each suite has its own world (TS0)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cli.selftest.zones import BridgeWorld, a_bridge_world
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """``opening`` makes the world of its steps, which get it from ``begin``."""
+    """A suite: ``opening`` creates the world, from which ``begin`` prepares each step."""
 
     name: str
     steps: tuple[SelftestStep[Any], ...]
@@ -60,7 +60,7 @@ def results(
     environment: Mapping[str, str],
     clock: Callable[[], float],
 ) -> Generator[StepResult, None, None]:
-    """Run the steps that are wanted, in their order; each result as soon as it is there."""
+    """Run the selected steps in order, and yield each result as it arrives."""
     for suite in suites:
         steps = [step for step in suite.steps if step.name in value]
         if steps:

@@ -1,4 +1,4 @@
-"""The expected error of a message before its place in the log is checked (spec 8.1, 8.2).
+"""The expected error of a message before its sequence is checked (spec 8.1, 8.2).
 
 A second implementation of the admission table, since the hub's own is under test.
 """
@@ -22,7 +22,7 @@ _ENVELOPE_BYTES: Final = 1_024
 
 
 def verdict(raw: bytes) -> Failure | Code | None:
-    """The first row of the table that fits, or what is wrong with the request around it."""
+    """The first matching row of the admission table, or the error of the request around it."""
     body = submit_request(raw)
     if len(body) > LIMITS.max_msg_bytes + _ENVELOPE_BYTES:
         return Failure.SIZE_PREFILTER
@@ -57,7 +57,7 @@ def _structure(raw: bytes) -> Failure | None:
 
 
 def _padding(ciphertext: bytes) -> bytes:
-    """Of profiles without pad_block, as both of these are."""
+    """The padding error under profiles without pad_block, like both of these."""
     header, body = (int(item) for item in _FRAME.unpack_from(ciphertext))
     return ciphertext[_FRAME.size + header + body :]
 

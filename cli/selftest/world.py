@@ -74,8 +74,8 @@ def hub_settings_text(
     people: Mapping[str, bytes],
     epochs: Mapping[str, int],
 ) -> str:
-    """``tokens`` are those of a reader and of a stranger, ``epochs`` the lengths for streams."""
-    reader, stranger = tokens
+    """``tokens``: of a reader and of an unrelated principal; ``epochs``: epoch_sec by stream."""
+    reader, unrelated = tokens
     return f"""
 workers = 1
 issuers = ["{issuer.hex()}"]
@@ -92,9 +92,9 @@ token_sha256 = "{h(reader.encode()).hex()}"
 read = ["*"]
 
 [[principals]]
-name = "stranger"
+name = "unrelated"
 role = "recorder_admin"
-token_sha256 = "{h(stranger.encode()).hex()}"
+token_sha256 = "{h(unrelated.encode()).hex()}"
 read = ["elsewhere/*"]
 
 {"".join(_person(name, key) for name, key in people.items())}
@@ -122,7 +122,7 @@ epoch_sec = {epoch_sec}
 
 
 class ProcessUnderTest:
-    """``name`` is what it is called where something is wrong; it serves when ``ready`` answers."""
+    """A child process; ``name`` is for errors, ``ready`` tells when it serves."""
 
     def __init__(self, name: str, log: Path, environment: Mapping[str, str], ready: str) -> None:
         self.log = log
@@ -141,7 +141,7 @@ class ProcessUnderTest:
         return self._process is not None and not _has_ended(self._process)
 
     def launch(self, command: Sequence[str]) -> None:
-        """Start it; on return it answers."""
+        """Start the process; on return it responds."""
         self.end()
         with self.log.open("ab") as log, signals_blocked():
             self._process = subprocess.Popen(  # noqa: S603
@@ -151,7 +151,7 @@ class ProcessUnderTest:
         self._wait_until_ready(self._process)
 
     def stop(self) -> None:
-        """Have it end by itself, as an operator would."""
+        """Stop the process as an operator would, with SIGTERM."""
         if self._process is None:
             return
         self._process.terminate()
@@ -168,7 +168,7 @@ class ProcessUnderTest:
             )
 
     def end(self) -> None:
-        """Kill all of it at once; nothing that it may be doing keeps it."""
+        """Kill the process group at once."""
         if self._process is None:
             return
         with suppress(ProcessLookupError):
@@ -199,13 +199,13 @@ def _is_ready(http: httpx.Client, url: str) -> bool:
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Without burying it: as long as it is not waited for, its number is nobody else's."""
+    """Whether it has exited, without reaping it: until then its pid is not reused."""
     waiting = os.WEXITED | os.WNOHANG | os.WNOWAIT
     return os.waitid(os.P_PID, process.pid, waiting) is not None
 
 
 class HubUnderTest(ProcessUnderTest):
-    """One data directory with its settings; a hub runs on it from ``start`` to ``stop``."""
+    """A data directory with its settings; a hub runs on it from ``start`` to ``stop``."""
 
     def __init__(self, root: Path, settings: str, environment: Mapping[str, str]) -> None:
         super().__init__("hub", root / "hub.log", environment, "/readyz")
@@ -218,13 +218,13 @@ class HubUnderTest(ProcessUnderTest):
         return load(self._config)
 
     def start(self) -> None:
-        """Start it; on return it takes messages."""
+        """Start the hub; on return it accepts messages."""
         options = {"listen": f"127.0.0.1:{self.port}"}
         self.launch(HubLaunch(self.datadir, self._config, options).command("hub"))
 
 
 class ServiceUnderTest(ProcessUnderTest):
-    """Its settings are written before it starts, and name the port that it has here."""
+    """A query service; its settings, with its port, are written before it starts."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         super().__init__("query service", folder / "service.log", environment, "/healthz")
@@ -235,7 +235,7 @@ class ServiceUnderTest(ProcessUnderTest):
 
 @dataclass(slots=True)
 class SampleWriter:
-    """``client_seq`` and ``prev_ack`` are those of its next message."""
+    """A writer; ``client_seq`` and ``prev_ack`` are those of its next message."""
 
     key: SigningKey
     labels: EpochLabels
@@ -248,7 +248,7 @@ class SampleWriter:
     epoch: int = 0
 
     def msg(self, body: bytes = b"self-test", **changes: Any) -> Msg:
-        """The next message, sealed and signed; ``changes`` are put in before the signature."""
+        """The next message, sealed and signed; ``changes`` are applied before signing."""
         place = SealPlace(
             profile=self.labels.profile,
             label=self.labels.at(self.epoch),
@@ -268,7 +268,7 @@ class SampleWriter:
         return self.around(sealed.ciphertext, **changes)
 
     def around(self, ciphertext: bytes, **changes: Any) -> Msg:
-        """The next message with a ciphertext that may be anything."""
+        """The next message with any ciphertext."""
         plain = Msg(
             profile_id=self.labels.profile.profile_id(),
             label=self.labels.at(self.epoch),
@@ -285,7 +285,7 @@ class SampleWriter:
         return self.probe.submit(msg.encode())
 
     def accepted(self, msg: Msg | None = None) -> Receipt:
-        """Send a message that is right; the hub must take it, and number on from there."""
+        """Send a valid message, which the hub must accept with the next number."""
         receipt = self.submit(msg or self.msg()).receipt()
         expect("stream_seq of the next message", receipt.stream_seq, self.prev_ack + 1)
         self.client_seq += 1
@@ -293,25 +293,25 @@ class SampleWriter:
         return receipt
 
     def refused(self, failure: Failure, msg: Msg) -> ErrorEnvelope:
-        """Send a message that is wrong; nothing of it may be kept."""
+        """Send an invalid message, which the hub must refuse without a trace."""
         return self.submit(msg).refused_with(failure)
 
     def known(self, msg: Msg, receipt: Receipt) -> None:
-        """Send an earlier message again; the hub must say where it is, with its receipt."""
-        result = self.submit(msg).refusal()
-        detail = result.detail or {}
-        text = (result.code, detail.get("detail_enum"))
+        """Send an earlier message again; the hub must return its stream_seq and receipt."""
+        envelope = self.submit(msg).refusal()
+        detail = envelope.detail or {}
+        text = (envelope.code, detail.get("detail_enum"))
         if text not in _KNOWN:
-            raise Unexpected(f"a message sent again: expected one of {_KNOWN}, found {text}")
+            raise Unexpected(f"a message sent again: expected one of {_KNOWN}, got {text}")
         expect("where it is", detail.get("stream_seq"), receipt.stream_seq)
         expect("its receipt", detail.get("receipt"), receipt.encode())
 
 
 @dataclass(slots=True)
 class World:
-    """``begin`` is called before each step: chance starts again there, by seed and name.
+    """The world of a suite; ``begin`` reseeds the random numbers by seed and name of a step.
 
-    ``count`` is how many cases a step of many is to try, where that was said.
+    ``count`` is the number of cases per step, if given.
     """
 
     root: Path
@@ -321,7 +321,7 @@ class World:
     timeout_sec: float
     issuer: SigningKey
     reader_token: str
-    stranger_token: str
+    unrelated_token: str
     people: Mapping[str, bytes]
     step: str = ""
     random: random.Random = field(default_factory=random.Random)
@@ -338,18 +338,18 @@ class World:
         return self
 
     def leave(self) -> None:
-        """Close what the last step has open."""
+        """Close the resources of the last step."""
         self._of_step.close()
         self._probe = None
 
     @property
     def stream(self) -> str:
-        """A stream of the step's own."""
+        """The stream of the current step."""
         return f"selftest/{self.step}"
 
     @property
     def probe(self) -> Probe:
-        """Raw requests to the hub, which is started where it does not run."""
+        """A probe for raw requests to the hub, which is started if needed."""
         self.running()
         if self._probe is None:
             probe = Probe(self.hub.url, self.reader_token, self.timeout_sec)
@@ -363,7 +363,7 @@ class World:
         return self._hub_id
 
     def running(self) -> None:
-        """A hub at the beginning of a step; one that ends in the middle is not replaced."""
+        """Start the hub at the beginning of a step; a hub that exits during a step is an error."""
         if not self.hub.is_running():
             if self._has_hub:
                 raise Unexpected(f"the hub has ended by itself; its log: {self.hub.last_line()}")
@@ -371,7 +371,7 @@ class World:
         self._has_hub = True
 
     def api(self) -> HubApi:
-        """Typed requests with a reader's token; each is made once."""
+        """Typed requests with the token of a reader, without retry."""
         self.running()
         transport = Transport(
             self.hub.url,
@@ -383,7 +383,7 @@ class World:
         return HubApi(transport)
 
     def cases(self, usual: int) -> range:
-        """As many cases as were asked for, or as many as are usual."""
+        """The number of cases, as given or by default."""
         return range(self.count or usual)
 
     def key(self) -> SigningKey:
@@ -400,19 +400,19 @@ class World:
         ttl: int = _HOUR_SEC,
         rate: Rate | None = None,
     ) -> CapToken:
-        """A capability by the issuer that the hub trusts; the hub does not know it yet."""
+        """A capability of the trusted issuer, not yet authorized at the hub."""
         named = stream_id(stream or self.stream)
         return captoken.issue(
             self.issuer, subject_pk=subject, stream_ids=[named], ttl=ttl, rate=rate
         )
 
     def capability(self, subject: bytes, *, rate: Rate | None = None) -> CapToken:
-        """The same, made known to the hub."""
+        """A capability that is authorized at the hub."""
         token = self.token(subject, rate=rate)
         self.api().authorize(token)
         return token
 
-    def stranger(self, profile: Profile = DEFAULT_PROFILE) -> SampleWriter:
+    def unauthorized_writer(self, profile: Profile = DEFAULT_PROFILE) -> SampleWriter:
         """A writer without a capability."""
         return SampleWriter(
             key=self.key(),
@@ -424,13 +424,13 @@ class World:
         )
 
     def writer(self, profile: Profile = DEFAULT_PROFILE) -> SampleWriter:
-        """A writer with a capability for the step's stream."""
-        sample_writer = self.stranger(profile)
+        """A writer with a capability for the stream of the step."""
+        sample_writer = self.unauthorized_writer(profile)
         sample_writer.auth_ref = self.capability(sample_writer.key.public).auth_ref()
         return sample_writer
 
     def client_dir(self, name: str = "client") -> ClientDir:
-        """The directory of a client of the step's own; an identity is made at the first time."""
+        """The directory of a client of the step, with an identity that is created once."""
         dir_ = ClientDir(self.root / f"{self.step}-{name}")
         if not dir_.keystore.exists():
             dir_.create(now=int(time.time()), random=self.random.randbytes, passphrase=None)
@@ -438,7 +438,7 @@ class World:
 
     @contextmanager
     def client(self, name: str = "client") -> Iterator[Client]:
-        """The real client, at a hub that it knows from the directory."""
+        """The real client, with the hub pinned from its directory."""
         self.running()
         with Client.open(
             self.client_dir(name).root,
@@ -459,7 +459,7 @@ class World:
 def a_world(
     seed: int, count: int | None, timeout_sec: float, environment: Mapping[str, str]
 ) -> Iterator[World]:
-    """A world under TMPDIR; whatever happens, its processes and its directory are gone after."""
+    """A world under TMPDIR; its processes and its directory are always removed."""
     with signals_unwind(), tempfile.TemporaryDirectory(prefix="veen-selftest-") as folder:
         chance, root = _chance(seed, "world"), Path(folder)
         issuer = SigningKey(chance.randbytes(32))
@@ -484,5 +484,5 @@ def _identity(directory: Path, chance: random.Random) -> bytes:
 
 
 def _chance(seed: int, name: str) -> random.Random:
-    """Repeatable on purpose: its keys live as long as the directory."""
+    """Deterministic random numbers: the keys live only as long as the directory."""
     return random.Random(f"{seed}/{name}")  # noqa: S311

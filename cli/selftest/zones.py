@@ -70,7 +70,7 @@ _HOUR_SEC: Final = 3_600
 
 
 class SidePerson(NamedTuple):
-    """Somebody of a zone: what the hub lets it read, and what a capability lets it write."""
+    """A principal of a zone, with the streams it may read and write."""
 
     role: str | None
     reads: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ OFFLINE: Final = {
 
 
 class BridgeSide:
-    """Its hub runs once ``start`` has returned, and until ``end``."""
+    """A zone of the bridge world; its hub runs from ``start`` to ``end``."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class BridgeSide:
         self.hub = HubUnderTest(root, self._hub_settings(), environment)
 
     def start(self) -> None:
-        """The hub, which then knows who may write what."""
+        """Start the hub, and authorize its writers."""
         self.hub.start()
         with closing(
             Transport(self.hub.url, runtime=self.runtime(), retry_policy=self.retry_policy)
@@ -127,7 +127,7 @@ class BridgeSide:
                 (self.root / f"{name}.cap").write_bytes(token.encode())
 
     def grant(self, subject: bytes, *streams: str) -> captoken.CapToken:
-        """The issuer of this zone lets whoever has that key write."""
+        """Issue and authorize a capability for a key."""
         token = captoken.issue(
             self._issuer,
             subject_pk=subject,
@@ -141,16 +141,16 @@ class BridgeSide:
         return token
 
     def identity_document(self, name: str) -> dict[str, Any]:
-        """An identity in the words of the settings."""
-        result = {"client": name}
+        """An identity as a table of the settings."""
+        table = {"client": name}
         if self.people[name].role is not None:
-            result["principal"] = name
+            table["principal"] = name
         if self.people[name].writes:
-            result["capability"] = f"{name}.cap"
-        return result
+            table["capability"] = f"{name}.cap"
+        return table
 
     def settings(self, document: dict[str, Any]) -> BridgeSettings:
-        """Of the bridge; hub and identities are the same for every document."""
+        """The settings of the bridge; hub and identities are the same for every document."""
         usual: dict[str, Any] = {
             "hub": {"url": self.hub.url, "hub_id": self.identity.hub_id.hex()},
             "bridge": self.identity_document("bridge"),
@@ -204,7 +204,7 @@ class BridgeSide:
 
 
 class BridgeWorld:
-    """``recorded`` are the events of Z1 in their order; media are folders that are carried over."""
+    """Two zones; ``recorded`` has the events of Z1 in order, and media are directories."""
 
     def __init__(
         self, root: Path, seed: int, timeout_sec: float, environment: Mapping[str, str]
@@ -216,7 +216,7 @@ class BridgeWorld:
 
     def begin(self, step: str) -> BridgeWorld:
         self.end()
-        # Repeatable on purpose: its keys live as long as the directory.
+        # Deterministic random numbers: the keys live only as long as the directory.
         self.random = random.Random(f"{self._seed}/{step}")  # noqa: S311
         self.root = self._root / step
         self.root.mkdir()
@@ -267,7 +267,7 @@ class BridgeWorld:
         return TrustStore.read(self.z2.root / "trust")
 
     def record(self, count: int) -> None:
-        """So many events more, and a checkpoint over them."""
+        """Record this many more events, and create a checkpoint over them."""
         fresh = [self._event(len(self.recorded) + number) for number in range(count)]
         with self.z1.acting("producer") as client:
             bodies = [item.encode() for item in fresh]
@@ -283,7 +283,7 @@ class BridgeWorld:
             return create_recorder_checkpoint(client.meet(), _PROFILE, None)
 
     def export(self, gaps: Iterable[ExportGap] | None = None) -> list[ExportedCarrier]:
-        """What is new, or once more what is missing in the other zone."""
+        """Export new events, or missing ones again."""
         medium = self._folder("written")
         run = ExportSetup(
             media=Media(roots=(medium,), medium_id=medium.name),
@@ -296,7 +296,7 @@ class BridgeWorld:
             return list(exporter.export() if gaps is None else exporter.again(gaps))
 
     def carry(self, *carriers: ExportedCarrier) -> Path:
-        """A medium with these carriers and no others."""
+        """A medium with exactly these carriers."""
         medium = self._folder("carried")
         for carrier in carriers:
             for bag in carrier.bags:
@@ -305,30 +305,28 @@ class BridgeWorld:
 
     def bring(self, *media: Path) -> list[ImportOutcome]:
         order = ImportRequest(operator=OPERATOR, media=media)
-        result = run_import(
-            self.offline, order, self.z2.runtime(), retry_policy=self.z2.retry_policy
-        )
-        expect("audit entries that wait", result.pending, None)
-        return list(result.outcomes)
+        run = run_import(self.offline, order, self.z2.runtime(), retry_policy=self.z2.retry_policy)
+        expect("audit entries that wait", run.pending, None)
+        return list(run.outcomes)
 
     def imported(self) -> list[ImportedEvent]:
-        """What stands in the import stream, in its order."""
+        """The events of the import stream, in order."""
         with self.z2.acting("reader") as reader:
-            result = []
+            events = []
             for pair in reader.read(IMPORTED):
                 body = reader.open_payload(pair.msg)
-                result.append(read_imported(body.header.schema, body.body, pair.msg.client_id))
-            return result
+                events.append(read_imported(body.header.schema, body.body, pair.msg.client_id))
+            return events
 
     def smuggle(self, bodies: Sequence[bytes]) -> None:
-        """The bridge's own identity writes to its stream past the importer."""
+        """Write to the import stream as the bridge, bypassing the importer."""
         with self.z2.acting("bridge") as client:
             to = self.z2.recipient("reader")
             for _ in client.send_many(IMPORTED, bodies, schema=IMPORT_SCHEMA, recipient=to):
                 pass
 
     def by_hand(self, seq: int, bundle_id: bytes) -> ImportedEvent:
-        """An event of Z1 as an import of it alone from that bundle would write it."""
+        """An event of Z1 as an import of it alone from that bundle would be."""
         with self.z1.acting("bridge") as client:
             opener = BodyOpener(client.session.identity.readers(), client.session.limits)
             (pair,) = client.read(ORDERS, from_seq=seq, to_seq=seq)
@@ -347,7 +345,7 @@ class BridgeWorld:
         )
 
     def claim(self, *events: AuditEvent) -> None:
-        """The audit identity of Z2 writes what nobody has done."""
+        """Write a false audit entry as the audit identity of Z2."""
         with self.z2.acting("audit") as client:
             writer = AuditWriter(
                 client,
@@ -380,7 +378,7 @@ class BridgeWorld:
             return read_completions(self.offline, reader)
 
     def _trust(self) -> None:
-        """What somebody has carried over before anything else."""
+        """The trust files of the other zone."""
         folder = self.z2.root / "trust"
         folder.mkdir()
         pin_hub(folder, self.z1.identity, self.z1.identity_sig)
@@ -409,7 +407,7 @@ def states(outcomes: Sequence[ImportOutcome]) -> list[str]:
 def a_bridge_world(
     seed: int, count: int | None, timeout_sec: float, environment: Mapping[str, str]
 ) -> Iterator[BridgeWorld]:
-    """Under TMPDIR; whatever happens, its processes and its directory are gone after."""
+    """A bridge world under TMPDIR; its processes and its directory are always removed."""
     del count  # no step here has many cases
     with signals_unwind(), tempfile.TemporaryDirectory(prefix="veen-selftest-") as folder:
         world = BridgeWorld(Path(folder), seed, timeout_sec, environment)
@@ -464,13 +462,13 @@ reader = "{world.root / client / "identity_card.pub"}"
         return load(self.config)
 
     def register(self) -> None:
-        """Make all streams known to the hub, those of the recorder itself too."""
+        """Register all streams with the hub, including those of the recorder."""
         transport = self.world.api().transport
         for stream in self.settings.streams.streams:
             transport.post("/tooling/streams", RegisterRequest(name=stream.name), StreamsResponse)
 
     def token(self, who: str, streams: Iterable[str]) -> CapToken:
-        """A capability by the issuer that the hub trusts; the hub does not know it yet."""
+        """A capability of the trusted issuer, not yet authorized at the hub."""
         return captoken.issue(
             self.world.issuer,
             subject_pk=self.world.people[who],
@@ -480,7 +478,7 @@ reader = "{world.root / client / "identity_card.pub"}"
 
     @contextmanager
     def acting(self, who: str = "admin") -> Iterator[Client]:
-        """One of those whom the hub knows, by its own key and name."""
+        """A principal of the hub, with its own key and name."""
         hub = replace(self.settings.hub, client=self.world.root / who, principal=who)
         with open_recorder_client(
             hub,
@@ -493,7 +491,7 @@ reader = "{world.root / client / "identity_card.pub"}"
 
     @contextmanager
     def emitter(self, who: str = "producer") -> Iterator[Emitter]:
-        """With a capability where the hub gives one."""
+        """An emitter, with a capability if the hub is gated."""
         settings = self.settings
         with self.acting(who) as client:
             if who == "producer":
@@ -507,7 +505,7 @@ reader = "{world.root / client / "identity_card.pub"}"
         return RecorderServices(self.settings, None, os.urandom)
 
     def checkpoint(self, client: Client) -> CheckpointCreated:
-        """One over all streams as they stand, verified and kept, as the command does it."""
+        """Create, verify and store a recorder checkpoint, as the command does."""
         services = self.services()
         return create_checkpoint(
             client.meet(), services.checkpoint_store(), services.settings.profile_id()

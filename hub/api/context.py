@@ -32,7 +32,7 @@ from hub.storage.index import LabelRow
 from hub.storage.reader import LogReader
 from veen.digest import h
 from veen.errors import Code, Rejected, Untrusted
-from veen.http_signature import KEPT_SEC, NotSigned, SignatureVerifier, SignedMessage
+from veen.http_signature import SIGNATURE_MEMORY_SEC, NotSigned, SignatureVerifier, SignedMessage
 from veen.hub_identity import HubIdentity
 from veen.identity_store import SignedIdentity
 from veen.label import Profile
@@ -172,10 +172,10 @@ class SignatureGuard:
                 raise NotSigned("the signature was used before: sign again, with a new nonce")
             if len(taken) >= _REMEMBERED:
                 raise NotSigned(
-                    f"principal {name} signed {_REMEMBERED} requests within {KEPT_SEC} s: ask "
-                    "again later"
+                    f"principal {name} signed {_REMEMBERED} requests within "
+                    f"{SIGNATURE_MEMORY_SEC} s: retry later"
                 )
-            taken[signed] = now + KEPT_SEC
+            taken[signed] = now + SIGNATURE_MEMORY_SEC
 
 
 class RequestCredentials:

@@ -46,7 +46,7 @@ def readyz() -> Response:
     """Show that messages are accepted: the sequencer answers, its last write succeeded, the disk
     has the configured reserve, and the clock did not step ahead.
 
-    ``ok`` is false while hub time stands still; messages are accepted then.
+    ``ok`` is false while hub time is held; messages are accepted then.
     """
     hub, now = hub_context(), int(time.time())
     times = hub.sequencer.verify_ready()
@@ -72,7 +72,7 @@ def _warnings(times: HubTimes, disk: str | None) -> tuple[str, ...] | None:
     ahead, warnings = times.ahead_of_clock_sec, [] if disk is None else [disk]
     if ahead > MAX_SKEW_SEC:
         warnings.append(
-            f"hub time is {ahead} s ahead of the hub's clock and stands still until the clock has "
+            f"hub time is {ahead} s ahead of the hub's clock and is held until the clock has "
             'caught up; see "The clock is wrong" in docs/runbook.md'
         )
     return tuple(warnings) or None

@@ -225,15 +225,15 @@ ROUTES: Final = (
         api.RegisterRequest, api.StreamsResponse,
     ),
     _post(
-        "/tooling/inclusion", "That a leaf stands in a later size",
+        "/tooling/inclusion", "Inclusion proof: a leaf is part of a later size",
         api.InclusionRequest, api.InclusionResponse,
     ),
     _post(
-        "/tooling/consistency", "That a size extends another; an empty range proof",
+        "/tooling/consistency", "Consistency proof: a size extends an earlier one (empty range)",
         api.ConsistencyRequest, api.RangeProofResponse,
     ),
     _post(
-        "/tooling/range_proof", "That a run of leaves stands in a later size",
+        "/tooling/range_proof", "Range proof: a run of leaves is part of a later size",
         api.RangeProofRequest, api.RangeProofResponse,
     ),
     _get(

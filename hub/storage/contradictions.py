@@ -45,7 +45,7 @@ class ArtefactCheck:
 
     datadir: DataDir
     files: LabelStock
-    found: list[Contradicted] = field(default_factory=list)
+    contradicted: list[Contradicted] = field(default_factory=list)
 
     def at(self, peaks: Peaks, receipt_root: bytes | None) -> None:
         size = peaks.size
@@ -59,7 +59,7 @@ class ArtefactCheck:
             )
         wrong = is_signed and self._checkpoint(size).mmr_root != peaks.root()
         if wrong or self._has_other_snapshot(peaks):
-            self.found.append(Contradicted(self.files.label, size, peaks, wrong))
+            self.contradicted.append(Contradicted(self.files.label, size, peaks, wrong))
 
     def _checkpoint(self, upto_seq: int) -> Checkpoint:
         file = layout.checkpoint(self.files.label, upto_seq)

@@ -67,10 +67,10 @@ class Replay:
                 self._relearner.seal(row)
         _verify_not_rolled_back(files, peaks.size)
         if label_no:
-            wrong = {contradicted.upto_seq for contradicted in check.found}
+            wrong = {contradicted.upto_seq for contradicted in check.contradicted}
             published = files.checkpoints & self._published(files.label) - wrong
             self._relearner.add_checkpoints(label_no, sorted(published))
-        self.contradicted += check.found
+        self.contradicted += check.contradicted
         return peaks.size
 
     def _published(self, label: bytes) -> set[int]:

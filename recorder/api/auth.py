@@ -17,7 +17,7 @@ from recorder.service.database import Database
 from recorder.service.errors import ErrorCode, Refusal
 from recorder.service.requests import Principals
 from recorder.settings import QueryPrincipal
-from veen.http_signature import KEPT_SEC, NotSigned, SignatureVerifier, SignedMessage
+from veen.http_signature import SIGNATURE_MEMORY_SEC, NotSigned, SignatureVerifier, SignedMessage
 
 _MAX_SIGNATURES: Final = 1_000_000
 _BEARER: Final = "bearer"
@@ -44,7 +44,7 @@ class TakenSignatures:
         An expired one is too old to be accepted.
         """
         now = int(self._steady())
-        until = now + KEPT_SEC
+        until = now + SIGNATURE_MEMORY_SEC
         try:
             with self._db.changing() as db:
                 db.execute("UPDATE signatures SET until = ? WHERE until > ?", (until, until))

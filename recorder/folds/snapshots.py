@@ -51,7 +51,11 @@ class SnapshotVerdict:
             "state_hash": claim.state_hash.hex(),
             "first_mismatch": None
             if mismatch is None
-            else {"field": mismatch.field, "claimed": mismatch.claimed, "found": mismatch.found},
+            else {
+                "field": mismatch.field,
+                "claimed": mismatch.claimed,
+                "computed": mismatch.computed,
+            },
         }
 
 

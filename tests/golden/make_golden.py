@@ -13,8 +13,9 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-# In place of this folder, whose cli/ would hide the package of that name.
-sys.path[0] = str(Path(__file__).parents[1])
+sys.path.insert(0, str(Path(__file__).parents[1]))
+# This folder has a cli/, which would hide the package of that name.
+sys.path.remove(str(Path(__file__).parent))
 
 from support.cli.cli_binary import veen
 from support.cli.cli_scenario import forms

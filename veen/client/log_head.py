@@ -62,8 +62,8 @@ def _send_report(session: Session, report: EquivocationReport) -> str:
     try:
         session.api.report_equivocation(report.first, report.second)
     except (HubRefused, Rejected, Unreachable, Malformed) as error:
-        return f"the hub did not take the report ({error})"
-    return "the hub was told"
+        return f"the hub did not accept the report ({error})"
+    return "the fork was reported to the hub"
 
 
 def _describe_fork(report: EquivocationReport) -> str:

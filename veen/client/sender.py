@@ -235,7 +235,7 @@ class Sender:
         late = Late(acknowledged.attempt.event_id, acknowledged.receipt)
         self._outbox.settle_late(acknowledged.slot, late, queue.key)
         _log.warning(
-            "event %d had been withdrawn, and stands at stream_seq %d all the same",
+            "event %d was withdrawn, but is in the log at stream_seq %d",
             late.event_id, late.receipt.stream_seq,
         )  # fmt: skip
 

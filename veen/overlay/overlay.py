@@ -19,7 +19,7 @@ from veen.wire.objects import WireArray, WireMap
 from veen.wire.schema import RawItem, Version
 
 RowT = TypeVar("RowT")
-KEPT_PLACES: Final = 16
+MAX_LISTED_PLACES: Final = 16
 S = TypeVar("S", bound=WireMap)
 
 
@@ -73,7 +73,7 @@ class SkippedPlaces(WireArray):
     first: tuple[int, ...] = ()
 
     def rule(self) -> None:
-        if len(self.first) != min(self.count, KEPT_PLACES):
+        if len(self.first) != min(self.count, MAX_LISTED_PLACES):
             raise Malformed(
                 f"skipped messages: {len(self.first)} positions do not fit a count of {self.count}"
             )
@@ -84,7 +84,7 @@ class SkippedPlaces(WireArray):
         return cls(count=1, first=(stream_seq,))
 
     def then(self, later: SkippedPlaces) -> SkippedPlaces:
-        first = (self.first + later.first)[:KEPT_PLACES]
+        first = (self.first + later.first)[:MAX_LISTED_PLACES]
         return SkippedPlaces(count=self.count + later.count, first=first)
 
 

@@ -85,7 +85,7 @@ class Mismatch:
 
     field: str
     claimed: str
-    found: str
+    computed: str
 
 
 def state_hash(state_class: str, serialized_state: bytes) -> bytes:
@@ -111,5 +111,5 @@ def verify(claim: StateCheckpoint, prefix: Prefix[S], state_id: bytes) -> None:
     mismatch = first_mismatch(claim, prefix, state_id)
     if mismatch is not None:
         raise Untrusted(
-            f"{mismatch.field}: expected {mismatch.found} from the log, got {mismatch.claimed}"
+            f"{mismatch.field}: expected {mismatch.computed} from the log, got {mismatch.claimed}"
         )

@@ -438,7 +438,7 @@ class HealthResponse(WireMap):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadyResponse(WireMap):
     """``disk_days_left`` at the rate of the last day; without it nothing is used up, or a day has
-    not been seen yet. ``hub_time_ahead_sec`` is for how long hub time stands still yet."""
+    not been seen yet. ``hub_time_ahead_sec`` is for how long hub time is still held."""
 
     ok: bool
     hub_ts: int

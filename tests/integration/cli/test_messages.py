@@ -105,7 +105,7 @@ def test_a_message_is_for_whom_it_is_sealed_to(called: Veen, detail: Callable[..
     assert read["body"] == json.loads(body)
     (sealed,) = detail("stream", *BEARER, *LINE, "--from", sent["stream_seq"])
     assert (sealed["opened"], "body" in sealed, "header" in sealed) == (False, False, False)
-    assert "sealed to somebody else" in called("stream", *BEARER, *LINE).out
+    assert "sealed to another recipient" in called("stream", *BEARER, *LINE).out
 
 
 def test_who_is_no_principal_reads_nothing(called: Veen) -> None:

@@ -52,7 +52,7 @@ def test_a_step_that_fails_is_named_and_the_others_still_run() -> None:
     ticks = count()
     result = list(run("suite", STEPS, str.upper, lambda: float(next(ticks))))
     assert [(item.name, item.ok, item.detail, item.seconds) for item in result] == [
-        ("fails", False, "the answer: expected 42, found 41", 1.0),
+        ("fails", False, "the answer: expected 42, got 41", 1.0),
         ("crashes", False, 'KeyError: "nobody\'s fault"', 1.0),
         ("passes", True, None, 1.0),
     ]
@@ -75,7 +75,7 @@ def test_an_interrupt_is_no_failure_of_a_step() -> None:
 
 
 def test_an_error_of_another_kind_is_not_the_expected_one() -> None:
-    with pytest.raises(Unexpected, match="expected KeyError, found ValueError: no"):
+    with pytest.raises(Unexpected, match="expected KeyError, got ValueError: no"):
         expect_raises("it", KeyError, _raise, ValueError("no"))
     with pytest.raises(Unexpected, match="but it was taken: 3"):
         expect_raises("it", KeyError, int, "3")

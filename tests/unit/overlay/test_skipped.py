@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from support.overlay import overlay_histories
 from veen.errors import Malformed
-from veen.overlay.overlay import KEPT_PLACES, Event, Overlay, Skipped, SkippedPlaces, fold_events
+from veen.overlay.overlay import (
+    MAX_LISTED_PLACES,
+    Event,
+    Overlay,
+    Skipped,
+    SkippedPlaces,
+    fold_events,
+)
 from veen.overlay.snapshot import OVERLAYS, overlay_named
 
 ID = bytes(range(32))
@@ -131,7 +138,7 @@ def test_only_the_first_places_are_kept_and_all_are_counted(
     overlay = overlay_named("lww.map")
     events = [an_event(bytes(32), b"", stream_seq=seq) for seq in range(1, 101)]
     places = fold_events(overlay, events).skipped.foreign
-    assert places == SkippedPlaces(count=100, first=tuple(range(1, KEPT_PLACES + 1)))
+    assert places == SkippedPlaces(count=100, first=tuple(range(1, MAX_LISTED_PLACES + 1)))
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_the_first_mismatch_is_named(
     mismatch = first_mismatch(claim, prefix, label)
     assert mismatch is not None
     assert mismatch.field == named
-    assert mismatch.claimed != mismatch.found
+    assert mismatch.claimed != mismatch.computed
     with pytest.raises(Untrusted, match=f"^{named}: expected"):
         verify(claim, prefix, label)
 

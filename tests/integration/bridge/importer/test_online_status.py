@@ -64,7 +64,7 @@ def test_with_the_hub_down_what_is_known_here_is_shown(online: Path) -> None:
     assert code == NETWORK
     assert "the hub could not be asked" in result["state"]
     assert result["audit_pending"] == 0
-    assert [Path(item).name for item in result["kept_in_staging"]] == ["left"]
+    assert [Path(item).name for item in result["in_staging"]] == ["left"]
     streams = {item["stream"]: item for item in result["streams"]}
     assert streams[bridge_world.STREAM]["checkpointed"] == 3
     assert streams[bridge_world.STREAM]["exported"] is None
@@ -78,4 +78,4 @@ def test_while_an_export_runs_what_is_known_here_is_shown(online: Path) -> None:
         lock.release()
     assert code == REFUSED
     assert result["audit_pending"] is None
-    assert result["kept_in_staging"]
+    assert result["in_staging"]

@@ -50,7 +50,7 @@ def test_two_histories_of_one_place_are_kept_and_reported(
     assert {report.first, report.second} == {first, second}
     assert hub.reports == [replace(report, ver=None)]
     assert "stream_seq 3" in str(fork)
-    assert "the hub was told" in str(fork)
+    assert "the fork was reported to the hub" in str(fork)
 
 
 def test_only_the_owner_can_read_it(hub: Any, session: Any, first: Receipt) -> None:
@@ -112,7 +112,7 @@ def test_a_hub_that_takes_no_report_changes_nothing(hub: Any, session: Any, firs
     hub.lie = lambda path, _, answer: refusal if "report" in path else answer
     fork = store_evidence(session, first, other(hub, first, mmr_root=h(b"x")))
     assert fork.evidence.exists()
-    assert "did not take the report (E.FORBIDDEN: go away)" in str(fork)
+    assert "did not accept the report (E.FORBIDDEN: go away)" in str(fork)
 
 
 def the_fork(session: Any, hub: Any, **requested: Any) -> tuple[Path, Any]:

@@ -22,7 +22,7 @@ from hub.sequencer.service import Sequencer
 from hub.settings import BadSettings, HubSettings, parse
 from hub.storage.datadir import DataDir
 from veen.client.session import skew_warning
-from veen.http_signature import KEPT_SEC, NotSigned
+from veen.http_signature import SIGNATURE_MEMORY_SEC, NotSigned
 from veen.label import DEFAULT_PROFILE
 from veen.log.entry import StreamRecord
 
@@ -180,7 +180,7 @@ def test_h33_readiness_fails_for_a_step_and_warns_of_time_that_stands_still(
     json = reply.get_json()
     assert (reply.status_code, json["ok"]) == (200, False)
     assert json["hub_time_ahead_sec"] == 20 * DAY
-    assert "stands still" in json["warnings"][-1]
+    assert "is held until" in json["warnings"][-1]
 
 
 def test_h33_a_client_warns_of_a_hub_whose_time_is_not_its_own() -> None:
@@ -199,7 +199,7 @@ def test_h21_signatures_are_forgotten_by_a_clock_that_nobody_sets() -> None:
     times.wall -= 20 * DAY
     with pytest.raises(NotSigned, match="used before"):
         guard._take("reader", b"second")
-    times.pass_time(KEPT_SEC + 1)
+    times.pass_time(SIGNATURE_MEMORY_SEC + 1)
     guard._take("reader", b"third")
     assert list(guard._taken["reader"]) == [b"third"]
 

@@ -21,7 +21,7 @@ from recorder.service.runner import Expiry
 from recorder.service.supervisor import ServiceHome
 from recorder.settings import load
 from support.recorder import query_world
-from veen.http_signature import KEPT_SEC, NotSigned
+from veen.http_signature import SIGNATURE_MEMORY_SEC, NotSigned
 
 DAY = 86_400_000
 EVENT = RecordRef("record/query/results", 1, "00" * 32, "rcpt-" + "00" * 32)
@@ -185,7 +185,7 @@ def test_h21_signatures_are_remembered_by_the_time_since_boot(
     taken.take(b"of this boot")
     with pytest.raises(NotSigned):
         taken.take(b"of an earlier boot")
-    stored.steady += KEPT_SEC + 1
+    stored.steady += SIGNATURE_MEMORY_SEC + 1
     taken.take(b"of this boot")
     taken.take(b"of an earlier boot")
 

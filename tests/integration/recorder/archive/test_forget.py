@@ -133,7 +133,7 @@ def test_the_command_tells_first_and_deletes_when_told(
     done = archive_carry.veen(*words, "--delete", "--json")
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
-    assert (said["deleted"], said["kept_states"]) == (True, 2)
+    assert (said["deleted"], said["remaining_states"]) == (True, 2)
     assert said["objects"] == len(before) - len(archive_carry.contents(store)) > 0
     assert archive_carry.checked(store, read_all=True).ok
 

@@ -199,7 +199,7 @@ def test_a_bad_line_is_named_and_those_before_it_are_recorded(
     recorded = world.events("record/app/orders")[before:]
     assert [item.value() for item in recorded] == [1, 2]
     rest = veen("emit", "--file", "-", "--from-line", "5", *at, "--json", stdin=source)
-    assert rest.document == {"kept": 1, "landed": 1, "pending": 0}
+    assert rest.document == {"stored": 1, "acknowledged": 1, "pending": 0}
     assert world.events("record/app/orders")[-1].value() == 3
 
 
@@ -219,7 +219,7 @@ def test_a_log_is_followed_to_its_end_and_again_from_there(
     log, before = tmp_path / "shop.json", len(world.events("record/app/orders"))
     log.write_bytes(lines({"n": 1}, {"n": 2}))
     tail = ("tail", log, "--once", "--json", *at)
-    assert veen(*tail).document == {"events": 2, "landed": 2, "pending": 0}
+    assert veen(*tail).document == {"events": 2, "acknowledged": 2, "pending": 0}
     log.write_bytes(log.read_bytes() + lines({"n": 3}))
     assert veen(*tail).document["events"] == 1
     assert veen(*tail).document["events"] == 0
