@@ -40,7 +40,6 @@ def test_batches_are_counted_together_and_reported() -> None:
         ({1: "metadata", 0: "metadata"}, (CarrierFault.METADATA, 1)),
         ({1: "signature", 0: "signature"}, (CarrierFault.RECEIPT_SIG, 1)),
     ],
-    ids=str,
 )
 def test_names_the_first_fault_of_the_worst_kind_over_all_batches(
     faults: dict[int, str], named: tuple[CarrierFault, int]

@@ -27,6 +27,7 @@ RANGE = {"from_seq": 1, "to_seq": 1, "size": 1, "peaks_before": (), "subtrees_af
         (RangeProof, RANGE, "peaks_before", HASH, MAX_PROOF_PATH),
         (RangeProof, RANGE, "subtrees_after", HASH, 2 * MAX_PROOF_PATH),
     ],
+    ids=["path", "peaks", "steps", "peaks_after", "peaks_before", "subtrees_after"],
 )
 def test_takes_a_proof_up_to_the_limit(
     proof: Any, usual: dict[str, Any], field: str, item: Any, limit: int

@@ -85,7 +85,7 @@ def test_encoding_refuses_a_wrong_size(field: str, value: bytes) -> None:
         replace(MSG, **{field: value}).encode()
 
 
-@pytest.mark.parametrize("value", [None, "a" * 32, bytearray(32), 1, [1] * 32], ids=repr)
+@pytest.mark.parametrize("value", [None, "a" * 32, bytearray(b"a" * 32), 1, [1] * 32], ids=repr)
 def test_encoding_refuses_what_is_no_byte_string(value: Any) -> None:
     with pytest.raises(Malformed):
         replace(MSG, label=value).encode()
@@ -121,7 +121,7 @@ def test_encoding_refuses(broken: Any) -> None:
         broken.encode()
 
 
-@pytest.mark.parametrize("item", [b"", b"\x01\x01", b"\x82\x01", b"\x9f\xff"], ids=repr)
+@pytest.mark.parametrize("item", [b"", b"\x01\x01", b"\x82\x01", b"\x9f\xff"], ids=bytes.hex)
 def test_encoding_refuses_what_is_not_one_item(item: bytes) -> None:
     with pytest.raises(Malformed):
         SubmitRequest(msg=item).encode()
