@@ -15,13 +15,14 @@ from typing import Annotated, Any, Final
 import typer
 
 from bridge.importer.approvals import APPROVE, REJECT, Approval, decide
-from bridge.importer.directory import ImportDirectory, quarantined
+from bridge.importer.completion import Covering
+from bridge.importer.directory import ImportDirectory
 from bridge.importer.outcome import ImportOutcome, ImportState
+from bridge.importer.reason import quarantined
 from bridge.importer.rebuild import rebuild_ledger
 from bridge.importer.release import release as released
 from bridge.importer.run import ImportRequest, ImportRunResult, importing, run_import
 from bridge.importer.status import import_status, ledger_is_stale
-from bridge.importer.trust_audit import Covering
 from bridge.settings import DEFAULT_PATH, BridgeSettings, load
 from cli.bridge_options import NOTHING_TO_DO, BridgeConfigOption, OperatorOption, operator_of
 from cli.bridge_status import cover_of

@@ -18,9 +18,9 @@ from bridge.exporter.history import history
 from bridge.exporter.run import exporting
 from bridge.exporter.state import ExportState
 from bridge.exporter.status import ExporterStatus, export_status
+from bridge.importer.completion import Cover, Covered
 from bridge.importer.ledger import SourceStream
 from bridge.importer.run import ImportRequest, importing
-from bridge.importer.trust_audit import Cover, Covered
 from bridge.importer.unfreeze import unfreeze as unfrozen
 from bridge.settings import DEFAULT_PATH, BridgeSettings, BridgeZone, load
 from bridge.stream_map import ONLINE_LOG

@@ -11,26 +11,26 @@ import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from bridge.audit_log import REFUSED, REJECTED, ImportBlocked, ImportQuarantined
 from bridge.carrier.reader import ContentSpan, copy_blocks
-from bridge.carrier.verify import VerifyContext, too_old
+from bridge.carrier.verify import too_old
 from bridge.errors import printable
 from bridge.importer.approvals import approval_state
 from bridge.importer.commit import ImportBatch
 from bridge.importer.context import ImportContext
-from bridge.importer.directory import FORK, code_of
 from bridge.importer.equivocation import RunFork, archived_receipt, equivocation, evidence
-from bridge.importer.examine import Examined, Loaded
-from bridge.importer.finish import bundle_fields
+from bridge.importer.examine import ExaminedCarrier, LoadedBundle, verification
+from bridge.importer.finish import ImportDecision, bundle_fields
+from bridge.importer.holding import blocked, duplicate, presented_again, waiting
 from bridge.importer.ledger import ENTRY_BYTES, BundleRow, BundleRun, SeqSpan, SourceStream
-from bridge.importer.outcome import ImportOutcome, ImportState, IncomingCarrier
-from bridge.importer.quarantine import Holding, Verdicts
+from bridge.importer.outcome import ImportState, IncomingCarrier
+from bridge.importer.quarantine import Refusal, contradict, quarantine
+from bridge.importer.reason import FORK, code_of
 from bridge.stream_map import UnmappedStream
 from bridge.verify import VerifiedBundle
 from veen.proofs import RangeProof
@@ -122,12 +122,16 @@ def _cut(run: BundleRun, first: int, last: int) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class ScanResult:
+    """The result of the scan hook; ``detail`` is its output, or why it did not pass."""
+
     passed: bool
     detail: str
 
 
-def scan(command: Sequence[str], content: ContentSpan, folder: Path, timeout_sec: int) -> Scan:
+def scan(
+    command: Sequence[str], content: ContentSpan, folder: Path, timeout_sec: int
+) -> ScanResult:
     """Run the hook on a copy of the content, which is removed afterwards."""
     path = folder / "bundle.cbor"
     with path.open("xb") as file:
@@ -138,7 +142,7 @@ def scan(command: Sequence[str], content: ContentSpan, folder: Path, timeout_sec
         path.unlink()
 
 
-def _run(command: Sequence[str], folder: Path, timeout_sec: int) -> Scan:
+def _run(command: Sequence[str], folder: Path, timeout_sec: int) -> ScanResult:
     with tempfile.TemporaryFile(dir=folder) as output:
         try:
             process = subprocess.Popen(  # noqa: S603 - the operator's own program
@@ -151,15 +155,15 @@ def _run(command: Sequence[str], folder: Path, timeout_sec: int) -> Scan:
                 start_new_session=True,
             )
         except OSError as error:
-            return Scan(False, f"{command[0]} cannot be run: {error.strerror}")
+            return ScanResult(False, f"{command[0]} cannot be run: {error.strerror}")
         code = _wait(process, timeout_sec)
         output.seek(0)
-        said = printable(output.read(_OUTPUT).decode("utf-8", "replace"), _OUTPUT)
+        text = printable(output.read(_OUTPUT).decode("utf-8", "replace"), _OUTPUT)
     if code is None:
-        return Scan(False, f"the scan did not end within {timeout_sec} s: {said}")
+        return ScanResult(False, f"the scan did not end within {timeout_sec} s: {text}")
     if code != 0:
-        return Scan(False, f"the scan ended with {code}: {said}")
-    return Scan(True, said)
+        return ScanResult(False, f"the scan ended with {code}: {text}")
+    return ScanResult(True, text)
 
 
 def _wait(process: subprocess.Popen[bytes], timeout_sec: int) -> int | None:
@@ -180,9 +184,13 @@ class Candidate:
 
     carrier: IncomingCarrier
     row: BundleRow
-    examined: Examined
+    examined: ExaminedCarrier
     verified: VerifiedBundle
-    loaded: Loaded
+    loaded: LoadedBundle
+
+    @property
+    def stream(self) -> SourceStream:
+        return SourceStream(self.row.source_hub_id, self.row.stream)
 
     @property
     def offered(self) -> BundleRun:
@@ -198,194 +206,213 @@ class Candidate:
         return None
 
 
-class BundleAdmission:
-    def __init__(
-        self,
-        context: ImportContext,
-        verdicts: Verdicts,
-        verify_context: Callable[[str], AbstractContextManager[VerifyContext]],
-    ) -> None:
-        self._context = context
-        self._verdicts = verdicts
-        self._holding = Holding(context)
-        self._verify_context = verify_context
+def admit(
+    context: ImportContext, candidate: Candidate, scratch: Path
+) -> ImportDecision | ImportBatch:
+    """The events to import, or the decision if it is not imported now."""
+    try:
+        route = context.streams.route(candidate.row.source_hub_id, candidate.row.stream)
+    except UnmappedStream as error:
+        return _unmapped(context, candidate, error)
+    candidate = replace(candidate, row=replace(candidate.row, target=route.target))
+    return (
+        _rejected_by_name(context, candidate)
+        or _in_place(context, candidate)
+        or _scanned(context, candidate, scratch)
+        or _approved(context, candidate)
+        or _batch(context, candidate)
+    )
 
-    def settle(self, candidate: Candidate, scratch: Path) -> ImportOutcome | ImportBatch:
-        """The events to import, or the outcome if it is not imported now."""
-        context = self._context
-        try:
-            route = context.streams.route(candidate.row.source_hub_id, candidate.row.stream)
-        except UnmappedStream as error:
-            return self._unmapped(candidate, error)
-        candidate = replace(candidate, row=replace(candidate.row, target=route.target))
-        if context.rejects(candidate.row.bundle_id):
-            return self._rejected(
-                candidate, "operator", f"rejected by {context.operator}: {context.reason}"
-            )
-        before = self._rejected_before(candidate)
-        if before is not None and not context.names(candidate.row.bundle_id):
-            asked = f"veen bridge import --only {candidate.row.bundle_id.hex()[:16]} lets it in"
-            outcome = self._rejected(candidate, "operator", before)
-            return replace(outcome, detail=f"{outcome.detail}; {asked}")
-        stream = SourceStream(candidate.row.source_hub_id, candidate.row.stream)
-        frozen = context.ledger.frozen_at(stream)
-        if frozen is not None:
-            return self._frozen(candidate, stream, frozen)
-        return self._place(candidate, stream) or self._ask(candidate, stream, scratch)
 
-    def _frozen(self, candidate: Candidate, stream: SourceStream, seq: int) -> ImportOutcome:
-        """Hold a bundle of a frozen stream, unless all of it is held or it froze the stream
-        itself.
-        """
-        placed, _ = self._placed(candidate, stream)
-        if placed.fork is None and not placed.missing:
-            return self._duplicate(candidate)
-        detail, row = f"the stream is frozen: its hub told two histories at {seq}", candidate.row
-        folder = self._context.import_dir.quarantine(row.bundle_id.hex())
-        is_the_cause = self._context.ledger.frozen_by(stream) == row.bundle_id
-        if is_the_cause and candidate.carrier.is_new and code_of(folder) == FORK:
-            detail = f"{detail}, of which this bundle tells one; it lies in quarantine already"
-            outcome = self._holding.again(candidate.carrier, row, ImportState.QUARANTINED, detail)
-            return replace(outcome, code=FORK)
-        return self._holding.blocked(candidate.carrier, row, ImportState.FROZEN, "frozen", detail)
+def _unmapped(
+    context: ImportContext, candidate: Candidate, error: UnmappedStream
+) -> ImportDecision:
+    row, code, detail = candidate.row, "UNMAPPED", str(error)
+    event = ImportQuarantined(
+        operator=context.operator,
+        bundle_id=row.bundle_id,
+        sha256=row.sha256,
+        source_hub_id=row.source_hub_id,
+        stream=row.stream,
+        from_seq=row.from_seq,
+        to_seq=row.to_seq,
+        code=code,
+        detail=detail,
+    )
+    refusal = Refusal(code=code, detail=detail, event=event, row=row)
+    return quarantine(context, candidate.carrier, refusal)
 
-    def _place(self, candidate: Candidate, stream: SourceStream) -> ImportOutcome | None:
-        placed, held = self._placed(candidate, stream)
-        if placed.fork is not None:
-            return self._fork(candidate, placed.fork, held)
-        checkpoint = candidate.verified.header.export_checkpoint
-        wrong = self._context.checkpoints.judge(checkpoint, stream.name, candidate.root_at)
-        if wrong is not None:
-            return self._verdicts.contradicted(candidate.carrier, candidate.row, wrong)
-        if not placed.missing:
-            return self._duplicate(candidate)
-        if placed.gap is not None and not self._context.accepts_gap(candidate.row.bundle_id):
-            return self._holding.waiting(
-                candidate.carrier, candidate.row, self._gap(stream, candidate.row)
-            )
+
+def _rejected_by_name(context: ImportContext, candidate: Candidate) -> ImportDecision | None:
+    """The decision if people reject the bundle now, or have rejected it before."""
+    bundle_id = candidate.row.bundle_id
+    if context.rejects(bundle_id):
+        detail = f"rejected by {context.operator}: {context.reason}"
+        return _rejected(context, candidate, "operator", detail)
+    before = _rejected_before(context, candidate)
+    if before is None or context.is_named(bundle_id):
         return None
+    decision = _rejected(context, candidate, "operator", before)
+    asked = f"veen bridge import --only {bundle_id.hex()[:16]} imports it"
+    outcome = replace(decision.outcome, detail=f"{decision.outcome.detail}; {asked}")
+    return decision._replace(outcome=outcome)
 
-    def _duplicate(self, candidate: Candidate) -> ImportOutcome:
-        known = self._context.ledger.bundle(candidate.row.bundle_id)
-        return self._holding.duplicate(candidate.carrier, candidate.row, known)
 
-    def _ask(
-        self, candidate: Candidate, stream: SourceStream, scratch: Path
-    ) -> ImportOutcome | ImportBatch:
-        stopped = self._ask_scan(candidate, scratch) or self._ask_people(candidate)
-        return stopped or self._batch(candidate, self._placed(candidate, stream)[0])
+def _rejected_before(context: ImportContext, candidate: Candidate) -> str | None:
+    """The detail of an earlier rejection of the bundle, if there was one."""
+    known = context.ledger.bundle(candidate.row.bundle_id)
+    if known is None or known.state != ImportState.REJECTED.value:
+        return None
+    return known.detail
 
-    def _placed(
-        self, candidate: Candidate, stream: SourceStream
-    ) -> tuple[Placement, list[BundleRun]]:
-        row = candidate.row
-        held = self._context.ledger.runs(stream, SeqSpan(row.from_seq - 1, row.to_seq + 1))
-        return place(candidate.verified.survey.proof, candidate.offered, held), held
 
-    def _batch(self, candidate: Candidate, placed: Placement) -> ImportBatch:
-        context, carrier = self._context, candidate.carrier
-        left = context.import_dir.left_waiting(candidate.row.bundle_id) if carrier.is_new else ()
-        return ImportBatch(
-            row=candidate.row,
-            loaded=candidate.loaded,
-            missing=placed.missing,
-            duplicates=placed.duplicates,
-            accepted_gap=context.reason if placed.gap is not None else None,
-            verification=self._verification(candidate),
-            source=context.import_dir.inside(carrier.place),
-            inbox=(*carrier.inbox, *left),
+def _rejected(context: ImportContext, candidate: Candidate, by: str, detail: str) -> ImportDecision:
+    fields = bundle_fields(candidate.row, context.operator)
+    refusal = Refusal(
+        code="REJECTED",
+        detail=detail,
+        event=ImportBlocked(by=by, detail=detail, decision=REJECTED, **fields),
+        row=candidate.row,
+        state=ImportState.REJECTED,
+    )
+    return quarantine(context, candidate.carrier, refusal)
+
+
+def _in_place(context: ImportContext, candidate: Candidate) -> ImportDecision | None:
+    """The decision unless the bundle continues what is held of its stream."""
+    carrier, row, stream = candidate.carrier, candidate.row, candidate.stream
+    frozen = context.ledger.frozen_at(stream)
+    placed, held = _placed(context, candidate)
+    if frozen is not None:
+        return _frozen(context, candidate, placed, frozen)
+    if placed.fork is not None:
+        return _forked(context, candidate, placed.fork, held)
+    checkpoint = candidate.verified.header.export_checkpoint
+    wrong = context.checkpoints.compare(checkpoint, stream.name, candidate.root_at)
+    if wrong is not None:
+        return contradict(context, carrier, row, wrong)
+    if not placed.missing:
+        return duplicate(context, carrier, row)
+    if placed.gap is not None and not context.accepts_gap(row.bundle_id):
+        return waiting(context, carrier, row, _gap(context, candidate))
+    return None
+
+
+def _placed(context: ImportContext, candidate: Candidate) -> tuple[Placement, list[BundleRun]]:
+    row = candidate.row
+    held = context.ledger.runs(candidate.stream, SeqSpan(row.from_seq - 1, row.to_seq + 1))
+    return place(candidate.verified.survey.proof, candidate.offered, held), held
+
+
+def _frozen(
+    context: ImportContext, candidate: Candidate, placed: Placement, seq: int
+) -> ImportDecision:
+    """Hold a bundle of a frozen stream, unless all of it is held or it froze the stream itself."""
+    carrier, row = candidate.carrier, candidate.row
+    if placed.fork is None and not placed.missing:
+        return duplicate(context, carrier, row)
+    detail = f"the stream is frozen: its hub signed two histories, which part at {seq} or before"
+    folder = context.import_dir.quarantine(row.bundle_id.hex())
+    is_the_cause = context.ledger.frozen_by(candidate.stream) == row.bundle_id
+    if is_the_cause and carrier.is_new and code_of(folder) == FORK:
+        detail = f"{detail}; this bundle has one of them, and is in quarantine already"
+        return presented_again(
+            context, carrier, row, ImportState.QUARANTINED, code=FORK, detail=detail
         )
+    return blocked(context, carrier, row, by="frozen", detail=detail, state=ImportState.FROZEN)
 
-    def _ask_scan(self, candidate: Candidate, scratch: Path) -> ImportOutcome | None:
-        settings = self._context.settings
-        if not settings.scan:
-            return None
-        scanned = scan(
-            settings.scan, candidate.examined.content, scratch, settings.scan_timeout_sec
-        )
-        if scanned.passed:
-            return None
-        fields = bundle_fields(candidate.row, self._context.operator)
-        event = ImportBlocked(by="scan", detail=scanned.detail, decision=REFUSED, **fields)
-        return self._verdicts.quarantine(
-            candidate.carrier, candidate.row, event, "SCAN", scanned.detail
-        )
 
-    def _ask_people(self, candidate: Candidate) -> ImportOutcome | None:
-        context, row = self._context, candidate.row
-        if not context.lets_in(row.bundle_id):
-            detail = "nobody has decided about it in this run"
-            return self._holding.blocked(
-                candidate.carrier, row, ImportState.BLOCKED, "operator", detail
-            )
-        approvals = approval_state(
-            context.import_dir.approvals, row.bundle_id, row.stream, context.settings.approvals
-        )
-        if approvals.is_met:
-            return None
-        if not approvals.rejected:
-            detail = f"{approvals.describe()}; veen bridge approve {row.bundle_id.hex()[:16]}"
-            return self._holding.blocked(
-                candidate.carrier, row, ImportState.BLOCKED, "approvals", detail
-            )
-        return self._rejected(candidate, "approvals", approvals.describe())
+def _forked(
+    context: ImportContext, candidate: Candidate, seq: int, held: list[BundleRun]
+) -> ImportDecision:
+    """Quarantine a bundle that contradicts what is held, and freeze its stream."""
+    run = next(run for run in held if run.span.first <= seq <= run.span.last)
+    with verification(context, run.bundle_id.hex()) as verify_context:
+        archive = context.import_dir.archive("")
+        receipt = archived_receipt(archive, run, seq, verify_context)
+    fork = RunFork.of(candidate.row, candidate.loaded, seq, run)
+    event = equivocation(context, candidate.row, fork)
+    survey = candidate.verified.survey
+    refusal = Refusal(
+        code=FORK,
+        detail=event.detail,
+        event=event,
+        row=candidate.row,
+        evidence=evidence(candidate.row, candidate.loaded, survey, fork, receipt),
+        fork=event,
+    )
+    return quarantine(context, candidate.carrier, refusal)
 
-    def _rejected_before(self, candidate: Candidate) -> str | None:
-        """The detail of an earlier rejection of the bundle, if there was one."""
-        known = self._context.ledger.bundle(candidate.row.bundle_id)
-        if known is None or known.state != ImportState.REJECTED.value:
-            return None
-        return known.detail
 
-    def _rejected(self, candidate: Candidate, by: str, detail: str) -> ImportOutcome:
-        fields = bundle_fields(candidate.row, self._context.operator)
-        event = ImportBlocked(by=by, detail=detail, decision=REJECTED, **fields)
-        return self._verdicts.quarantine(
-            candidate.carrier, candidate.row, event, "REJECTED", detail, state=ImportState.REJECTED
-        )
+def _gap(context: ImportContext, candidate: Candidate) -> SeqSpan:
+    """The missing events between the bundle and the last held event before it."""
+    first = candidate.row.from_seq
+    before = [span.last for span in context.ledger.spans(candidate.stream) if span.last < first]
+    return SeqSpan(max(before, default=0) + 1, first - 1)
 
-    def _fork(self, candidate: Candidate, seq: int, held: list[BundleRun]) -> ImportOutcome:
-        run = next(run for run in held if run.span.first <= seq <= run.span.last)
-        with self._verify_context(run.bundle_id.hex()) as verify_context:
-            archive = self._context.import_dir.archive("")
-            receipt = archived_receipt(archive, run, seq, verify_context)
-        fork = RunFork.of(candidate.row, candidate.loaded, seq, run)
-        event = equivocation(self._context, candidate.row, fork)
-        stored = evidence(candidate.row, candidate.loaded, candidate.verified.survey, fork, receipt)
-        return self._verdicts.quarantine(
-            candidate.carrier, candidate.row, event, FORK, event.detail, evidence=stored
-        )
 
-    def _unmapped(self, candidate: Candidate, error: UnmappedStream) -> ImportOutcome:
-        row = candidate.row
-        event = ImportQuarantined(
-            operator=self._context.operator,
-            bundle_id=row.bundle_id,
-            sha256=row.sha256,
-            source_hub_id=row.source_hub_id,
-            stream=row.stream,
-            from_seq=row.from_seq,
-            to_seq=row.to_seq,
-            code="UNMAPPED",
-            detail=str(error),
-        )
-        return self._verdicts.quarantine(candidate.carrier, row, event, "UNMAPPED", str(error))
+def _scanned(context: ImportContext, candidate: Candidate, scratch: Path) -> ImportDecision | None:
+    """The decision unless the scan hook passes the bundle, or there is none."""
+    settings = context.settings
+    if not settings.scan:
+        return None
+    content = candidate.examined.content
+    scanned = scan(settings.scan, content, scratch, settings.scan_timeout_sec)
+    if scanned.passed:
+        return None
+    fields = bundle_fields(candidate.row, context.operator)
+    refusal = Refusal(
+        code="SCAN",
+        detail=scanned.detail,
+        event=ImportBlocked(by="scan", detail=scanned.detail, decision=REFUSED, **fields),
+        row=candidate.row,
+    )
+    return quarantine(context, candidate.carrier, refusal)
 
-    def _gap(self, stream: SourceStream, row: BundleRow) -> SeqSpan:
-        spans = self._context.ledger.spans(stream)
-        before = [span.last for span in spans if span.last < row.from_seq]
-        return SeqSpan(max(before, default=0) + 1, row.from_seq - 1)
 
-    def _verification(self, candidate: Candidate) -> str:
-        """The verification result for the audit log: what was checked, and warnings."""
-        report, notes = candidate.examined.report, ["valid"]
-        rejected, age_sec = self._rejected_before(candidate), report.age_sec or 0
-        if rejected is not None:
-            notes.append(f"let in by name, and had been {rejected}")
-        if candidate.verified.unopened:
-            notes.append(f"{candidate.verified.unopened} events told of and not disclosed")
-        if age_sec < 0:
-            notes.append(f"the importer's clock is {-age_sec} s behind the bundle")
-        if old := too_old(age_sec, self._context.settings.warn_age_sec):
-            notes.append(old)
-        return "; ".join([*notes, *report.notes])[:4000]
+def _approved(context: ImportContext, candidate: Candidate) -> ImportDecision | None:
+    """The decision unless the request names the bundle and every approval rule is met."""
+    carrier, row = candidate.carrier, candidate.row
+    if not context.may_import(row.bundle_id):
+        detail = "nobody has decided about it in this run"
+        return blocked(context, carrier, row, by="operator", detail=detail)
+    approvals = approval_state(
+        context.import_dir.approvals, row.bundle_id, row.stream, context.settings.approvals
+    )
+    if approvals.is_met:
+        return None
+    if approvals.rejected:
+        return _rejected(context, candidate, "approvals", approvals.describe())
+    detail = f"{approvals.describe()}; veen bridge approve {row.bundle_id.hex()[:16]}"
+    return blocked(context, carrier, row, by="approvals", detail=detail)
+
+
+def _batch(context: ImportContext, candidate: Candidate) -> ImportBatch:
+    carrier, row = candidate.carrier, candidate.row
+    placed, _ = _placed(context, candidate)
+    held_copy = context.import_dir.left_waiting(row.bundle_id) if carrier.is_new else ()
+    return ImportBatch(
+        row=row,
+        loaded=candidate.loaded,
+        missing=placed.missing,
+        duplicates=placed.duplicates,
+        accepted_gap=context.reason if placed.gap is not None else None,
+        verification=_verification(context, candidate),
+        source=context.import_dir.inside(carrier.place),
+        inbox=(*carrier.inbox, *held_copy),
+    )
+
+
+def _verification(context: ImportContext, candidate: Candidate) -> str:
+    """The verification result for the audit log: what was checked, and warnings."""
+    report, notes = candidate.examined.report, ["valid"]
+    rejected, age_sec = _rejected_before(context, candidate), report.age_sec or 0
+    if rejected is not None:
+        notes.append(f"imported by name, and had been {rejected}")
+    if candidate.verified.unopened:
+        notes.append(f"{candidate.verified.unopened} events are listed and not disclosed")
+    if age_sec < 0:
+        notes.append(f"the importer's clock is {-age_sec} s behind the bundle")
+    if old := too_old(age_sec, context.settings.warn_age_sec):
+        notes.append(old)
+    return "; ".join([*notes, *report.notes])[:4000]

@@ -37,7 +37,7 @@ class Approval(WireMap):
 
     def rule(self) -> None:
         if self.decision not in (APPROVE, REJECT):
-            raise Malformed(f"the decision {self.decision!r} is neither {APPROVE} nor {REJECT}")
+            raise Malformed(f"expected the decision {APPROVE} or {REJECT}, got {self.decision!r}")
 
     @classmethod
     def of(cls, key: SigningKey, bundle_id: bytes, decision: str) -> Approval:
@@ -66,7 +66,7 @@ class ApprovalState:
     def describe(self) -> str:
         if self.rejected:
             return f"rejected by {', '.join(approver.hex() for approver in self.rejected)}"
-        return f"{len(self.approved)} of {self.needed} approvals are there"
+        return f"{len(self.approved)} of {self.needed} approvals are given"
 
 
 def decide(folder: Path, approval: Approval) -> Path:

@@ -39,27 +39,28 @@ class Contradiction(NamedTuple):
 
 
 class SourceCheckpoints:
+    """The stored checkpoints, one of each source hub."""
+
     def __init__(self, import_dir: ImportDirectory, trust: TrustStore) -> None:
         self._import_dir = import_dir
         self._trust = trust
         self._known: dict[bytes, RecorderCheckpoint | None] = {}
 
-    def judge(
+    def compare(
         self, checkpoint: RecorderCheckpoint, stream: str = "", root_at: RootAt | None = None
     ) -> Contradiction | None:
-        """The contradiction between the stored checkpoint and a verified checkpoint, or the events
-        of a stream that lead to it. Without a contradiction, a newer checkpoint replaces the stored
-        one.
+        """Compare a verified checkpoint, and the events of a stream that lead to it, with the
+        stored checkpoint. Without a contradiction, a newer checkpoint replaces the stored one.
         """
         held = self._held(checkpoint.hub_id)
         if held is None:
-            self._keep(checkpoint)
+            self._store(checkpoint)
             return None
         wrong = contradiction(held, checkpoint)
         if wrong is None and root_at is not None:
             wrong = _contradicting_root(held, checkpoint, stream, root_at)
         if wrong is None and is_followed(held, checkpoint):
-            self._keep(checkpoint)
+            self._store(checkpoint)
         return wrong
 
     def _held(self, hub_id: bytes) -> RecorderCheckpoint | None:
@@ -76,14 +77,17 @@ class SourceCheckpoints:
             with path.open("rb") as file:
                 checkpoint = RecorderCheckpoint.decode(file.read(_MAX_BYTES))
         except Malformed as error:
-            raise BadCheckpoint(f"{path}: {error}; remove it, the next import keeps one") from error
+            raise BadCheckpoint(
+                f"{path}: expected a recorder checkpoint, got a file that is none: {error}; remove "
+                "it, and the next import stores one"
+            ) from error
         try:
             verify_checkpoint(checkpoint, trusted_hub(hub_id, self._trust))
         except Refused:
             return None
         return checkpoint
 
-    def _keep(self, checkpoint: RecorderCheckpoint) -> None:
+    def _store(self, checkpoint: RecorderCheckpoint) -> None:
         durable.write(self._import_dir.checkpoint(checkpoint.hub_id), checkpoint.encode())
         self._known[checkpoint.hub_id] = checkpoint
 

@@ -13,9 +13,15 @@ from typing import Final
 
 from bridge.audit_log import AuditEvent, ImportBegin, ImportExcluded, ImportFailed, ImportSuccess
 from bridge.importer.context import ImportContext
-from bridge.importer.examine import Loaded
-from bridge.importer.finish import BundleFields, apply_pending, bundle_fields
-from bridge.importer.ledger import BundleRow, BundleRun, ImportPlan, PendingActions
+from bridge.importer.examine import LoadedBundle
+from bridge.importer.finish import (
+    BundleFields,
+    Completion,
+    ImportDecision,
+    bundle_fields,
+    finish_decision,
+)
+from bridge.importer.ledger import BundleRow, BundleRun, ImportPlan, LedgerChange
 from bridge.importer.outcome import ImportOutcome, ImportState
 from bridge.importer.receipt import (
     Exclusion,
@@ -41,7 +47,7 @@ class ImportBatch:
     """An admitted bundle, and which of its events are imported."""
 
     row: BundleRow
-    loaded: Loaded
+    loaded: LoadedBundle
     missing: Sequence[BundleRun]
     duplicates: int
     accepted_gap: str | None
@@ -52,6 +58,8 @@ class ImportBatch:
 
 
 class BundleCommitter:
+    """Commits admitted bundles, and resumes plans that were interrupted."""
+
     def __init__(self, context: ImportContext) -> None:
         self._context = context
 
@@ -76,21 +84,21 @@ class BundleCommitter:
             verification=batch.verification,
         )
         context.ledger.begin(row, plan, batch.missing)
-        self.settle_place(plan)
+        self.move_bags(plan)
         self.hand_over(row, plan, batch.loaded)
         return self.complete(row, plan, resumed_from=None)
 
     def was_handed_over(self, plan: ImportPlan) -> bool:
         return self._context.bridge.note(PLAN_NOTE) == plan.plan_id
 
-    def settle_place(self, plan: ImportPlan) -> Path:
+    def move_bags(self, plan: ImportPlan) -> Path:
         """The directory of a plan's bags, which are moved there if they were not."""
         import_dir = self._context.import_dir
         place = import_dir.committing(plan.bundle_id)
         import_dir.move(plan.source, import_dir.inside(place))
         return place
 
-    def hand_over(self, row: BundleRow, plan: ImportPlan, loaded: Loaded) -> None:
+    def hand_over(self, row: BundleRow, plan: ImportPlan, loaded: LoadedBundle) -> None:
         """Put the events into the outbox, after ``import.begin`` is in the audit log."""
         context = self._context
         begin = ImportBegin(target=row.target, **self._bundle(row))
@@ -104,7 +112,7 @@ class BundleCommitter:
             recipient=context.recipient,
         )
 
-    def landed(self, row: BundleRow, plan: ImportPlan) -> int:
+    def acknowledged(self, row: BundleRow, plan: ImportPlan) -> int:
         """The number of events of a plan in the log, according to the client's receipts.
 
         If a crash lost the client's state from before the plan, it is 0 until the hub is asked
@@ -120,15 +128,18 @@ class BundleCommitter:
                 self._context.bridge.flush(progress)
         except VeenError as error:
             return self._partial(row, plan, error)
-        count = self.landed(row, plan)
+        count = self.acknowledged(row, plan)
         if count != plan.written:
             raise Untrusted(
-                f"{row.target}: {count} events went in where {plan.written} were to; "
-                "make the ledger again with veen bridge import --rebuild-ledger"
+                f"{row.target}: expected receipts of {plan.written} events of bundle "
+                f"{row.bundle_id.hex()}, got {count}; rebuild the ledger with "
+                "veen bridge import --rebuild-ledger"
             )
-        return self._succeed(row, plan, resumed_from)
+        return finish_decision(self._context, self._success(row, plan, resumed_from))
 
-    def _succeed(self, row: BundleRow, plan: ImportPlan, resumed_from: int | None) -> ImportOutcome:
+    def _success(
+        self, row: BundleRow, plan: ImportPlan, resumed_from: int | None
+    ) -> ImportDecision:
         excluded = read_exclusions(plan.excluded)
         context, import_dir = self._context, self._context.import_dir
         newest = _newest(self._view(row.target))
@@ -149,26 +160,24 @@ class BundleCommitter:
             )
         )
         printed = PrintedReceipt.of(row, done, context.bridge.session.identity.client)
-        pending = PendingActions(
+        committing = import_dir.committing(row.bundle_id)
+        archive = import_dir.archive(row.bundle_id.hex())
+        completion = Completion(
             token=plan.plan_id + b"done",
-            bodies=tuple(context.audit_outbox.body(event) for event in events),
-            writes=receipt_files(printed, row, done),
-            moves=(
-                (
-                    import_dir.inside(import_dir.committing(row.bundle_id)),
-                    import_dir.inside(import_dir.archive(row.bundle_id.hex())),
-                ),
+            events=tuple(events),
+            change=LedgerChange(
+                row=replace(row, state=ImportState.IMPORTED.value, detail=""),
+                done=done,
+                to_cover=context.settings.checkpoint is not None,
             ),
+            writes=receipt_files(printed, row, done),
+            moves=((import_dir.inside(committing), import_dir.inside(archive)),),
             removals=(
                 *(name for name in plan.inbox.split("\n") if name),
                 *import_dir.left_in_quarantine(row.bundle_id),
             ),
         )
-        imported = replace(row, state=ImportState.IMPORTED.value, detail="")
-        to_cover = context.settings.checkpoint is not None
-        context.ledger.finish(imported, done, pending, to_cover=to_cover)
-        apply_pending(context, pending)
-        return ImportOutcome(
+        outcome = ImportOutcome(
             state=ImportState.IMPORTED,
             name=row.bundle_id.hex(),
             bundle_id=row.bundle_id,
@@ -180,12 +189,13 @@ class BundleCommitter:
             duplicates=plan.duplicates,
             excluded=len(excluded),
         )
+        return ImportDecision(outcome, completion)
 
     def _partial(self, row: BundleRow, plan: ImportPlan, error: VeenError) -> ImportOutcome:
         """The outcome if the hub does not accept the rest now, which a later run sends."""
-        context, position = self._context, self.landed(row, plan)
+        context, position = self._context, self.acknowledged(row, plan)
         detail = f"{position} of {plan.written} events are in: {error}; run this again"
-        context.ledger.note(replace(row, state=ImportState.PARTIAL.value, detail=detail))
+        context.ledger.update(replace(row, state=ImportState.PARTIAL.value, detail=detail))
         failed = ImportFailed(
             operator=context.operator,
             bundle_id=row.bundle_id,

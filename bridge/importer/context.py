@@ -116,10 +116,10 @@ class ImportContext:
     def accepts_gap(self, bundle_id: bytes) -> bool:
         return _is_named(bundle_id, self.accepted)
 
-    def lets_in(self, bundle_id: bytes) -> bool:
+    def may_import(self, bundle_id: bytes) -> bool:
         return self.only is None or _is_named(bundle_id, self.only)
 
-    def names(self, bundle_id: bytes) -> bool:
+    def is_named(self, bundle_id: bytes) -> bool:
         """Whether the bundle was requested by its id."""
         return self.only is not None and _is_named(bundle_id, self.only)
 

@@ -1,34 +1,24 @@
 """The directories of an importing zone, one for each state of a carrier (AGB0 4.5).
 
-All lie on one file system and belong to the importer alone, except ``inbox``, which whoever brings
-carriers may write and whose content is untrusted. The reason of a quarantined carrier lies beside
-it.
+All are on one file system and belong to the importer alone, except ``inbox``, which whoever brings
+carriers may write and whose content is untrusted. The reason of a quarantined carrier is beside it.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from heapq import nlargest
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from bridge.carrier.directory import carrier_name
+from bridge.importer.reason import FORK, code_of
 from veen.errors import VeenError
 from veen.system import durable, filelock
 
-REASON: Final = "reason.json"
-KEPT: Final = "kept"
-HASHES: Final = "hashes"
-"""``kept`` in a reason: only the hashes of the carrier are stored."""
-FORK: Final = "E.SEQ/FORK"
-"""The code of evidence that a hub signed two histories."""
-_MOST_BYTES: Final = 8 << 20
-"""The size limit of a reason, which may contain two checkpoints in hex."""
 _NAMES: Final = (
     "inbox",
     "staging",
@@ -40,53 +30,6 @@ _NAMES: Final = (
     "approvals",
     "checkpoints",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class QuarantinedCarrier:
-    """A carrier in quarantine, at ``path``."""
-
-    path: Path
-    code: str
-    detail: str
-
-
-def quarantined(folder: Path, most: int) -> tuple[list[QuarantinedCarrier], int]:
-    """The newest quarantined carriers, at most ``most``, and the total number."""
-    if not folder.is_dir():
-        return [], 0
-    with os.scandir(folder) as entries:
-        by_time = [(entry.stat(follow_symlinks=False).st_mtime_ns, entry.name) for entry in entries]
-    return [_read_carrier(folder / name) for _, name in nlargest(most, by_time)], len(by_time)
-
-
-def code_of(folder: Path) -> str | None:
-    """The code of a quarantined carrier; None if the carrier or the reason is gone.
-
-    If only hashes were stored, the reason is enough.
-    """
-    reason = _read_reason(folder)
-    is_stored = reason.get(KEPT) == HASHES or (
-        folder.is_dir() and any(path.name != REASON for path in folder.iterdir())
-    )
-    return str(reason["code"]) if is_stored and "code" in reason else None
-
-
-def _read_carrier(path: Path) -> QuarantinedCarrier:
-    reason = _read_reason(path)
-    code = str(reason.get("code", "unknown"))
-    # A reason.json of an earlier version has its detail under "told".
-    detail = reason.get("detail", reason.get("told", f"its {REASON} cannot be read"))
-    return QuarantinedCarrier(path, code, str(detail))
-
-
-def _read_reason(folder: Path) -> dict[str, Any]:
-    try:
-        with (folder / REASON).open("rb") as file:
-            document = json.loads(file.read(_MOST_BYTES))
-    except (OSError, ValueError):
-        return {}
-    return document if isinstance(document, dict) else {}
 
 
 class ImporterBusy(VeenError):

@@ -13,7 +13,7 @@ from bridge.carrier.verify import VerifyContext
 from bridge.errors import Refused
 from bridge.importer.checkpoints import Contradiction
 from bridge.importer.context import ImportContext
-from bridge.importer.examine import Loaded, examined, load
+from bridge.importer.examine import LoadedBundle, examined, load
 from bridge.importer.ledger import BundleRow, BundleRun
 from bridge.importer.outcome import bags_in
 from veen.mmr import Peaks
@@ -33,7 +33,7 @@ class RunFork:
     other: Receipt
 
     @classmethod
-    def of(cls, row: BundleRow, loaded: Loaded, seq: int, held: BundleRun) -> RunFork:
+    def of(cls, row: BundleRow, loaded: LoadedBundle, seq: int, held: BundleRun) -> RunFork:
         nearest = min(max(seq, row.from_seq), row.to_seq)
         return cls(seq, held, loaded.receipts[nearest - row.from_seq])
 
@@ -88,7 +88,7 @@ def two_checkpoints(
         seq=wrong.seq,
         held=wrong.held.checkpoint_id,
         other=wrong.other.checkpoint_id,
-        detail=f"the hub signed two histories: {wrong.detail}; nothing that tells the other one is "
+        detail=f"the hub signed two histories: {wrong.detail}; nothing of the other one is "
         "imported",
         of=CHECKPOINTS,
     )
@@ -113,7 +113,7 @@ def checkpoint_evidence(wrong: Contradiction) -> dict[str, object]:
 
 
 def evidence(
-    row: BundleRow, loaded: Loaded, survey: Survey, fork: RunFork, receipt: Receipt | None
+    row: BundleRow, loaded: LoadedBundle, survey: Survey, fork: RunFork, receipt: Receipt | None
 ) -> dict[str, object]:
     """Evidence for the reason file; ``receipt`` is the held receipt.
 
@@ -145,7 +145,7 @@ def evidence(
     return document
 
 
-def _between(loaded: Loaded, survey: Survey, fork: RunFork) -> Peaks:
+def _between(loaded: LoadedBundle, survey: Survey, fork: RunFork) -> Peaks:
     """The peaks of the other history after the earlier of two adjacent events."""
     peaks = survey.proof.before()
     if fork.other.stream_seq < fork.seq:

@@ -13,16 +13,18 @@ from bridge.carrier.reader import CarrierSet, unpacked
 from bridge.carrier.reader import ContentSpan as Content
 from bridge.carrier.verify import VerifyContext, VerifyReport, verify_cargo
 from bridge.errors import CarrierFault, Level, Refused
+from bridge.importer.context import ImportContext
 from bridge.verify import VerifiedBundle
 from veen.digest import Hasher, h_blocks
 from veen.errors import Malformed
 from veen.receipt import Receipt
+from veen.system import durable
 from veen.system.environment import Progress, Watch
 from veen.wire import cbor
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
+class ExaminedCarrier:
     """A valid carrier, and its content while it is open."""
 
     report: VerifyReport
@@ -31,7 +33,7 @@ class Examined:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedBundle:
     """The events of a bundle in memory, which match its bundle_id."""
 
     events: tuple[BundleEvent, ...]
@@ -43,9 +45,30 @@ class Loaded:
 
 
 @contextmanager
+def verification(context: ImportContext, name: str) -> Iterator[VerifyContext]:
+    """The context for verifying the carrier of that name, with a scratch directory that is removed
+    afterwards.
+    """
+    scratch = context.import_dir.staging / f"{context.random(8).hex()}-work"
+    scratch.mkdir(mode=durable.DIR_MODE)
+    try:
+        yield VerifyContext(
+            trust=context.trust,
+            scratch=scratch,
+            privates=context.privates,
+            limits=context.settings.limits,
+            workers=context.settings.workers,
+            watch=context.watch_of(name),
+            now=context.now,
+        )
+    finally:
+        context.import_dir.remove(context.import_dir.inside(scratch))
+
+
+@contextmanager
 def examined(
     bags: Sequence[Path], verify_context: VerifyContext, report: VerifyReport | None = None
-) -> Iterator[Examined]:
+) -> Iterator[ExaminedCarrier]:
     """Verify a carrier in the order of ``check_carrier``; Refused at the first fault.
 
     ``report`` then has what was known by that time; its ledger only if the signature holds.
@@ -71,10 +94,10 @@ def examined(
             verify_cargo(cargo, verify_context, report)
             report.held += Level
             report.notes += carrier_set.notes
-            yield Examined(report, cargo.ledger, cargo.content)
+            yield ExaminedCarrier(report, cargo.ledger, cargo.content)
 
 
-def load(content: Content, verified: VerifiedBundle, watch: Watch) -> Loaded:
+def load(content: Content, verified: VerifiedBundle, watch: Watch) -> LoadedBundle:
     """Read the events of a verified bundle into memory.
 
     They are hashed while they are read: a file that changed since it was verified is Refused.
@@ -86,7 +109,7 @@ def load(content: Content, verified: VerifiedBundle, watch: Watch) -> Loaded:
         raise _changed() from error
 
 
-def _load(content: Content, verified: VerifiedBundle, progress: Progress) -> Loaded:
+def _load(content: Content, verified: VerifiedBundle, progress: Progress) -> LoadedBundle:
     survey = verified.survey
     digest = Hasher.tagged(TAG)
     digest.update(survey.header.unnamed())
@@ -104,8 +127,11 @@ def _load(content: Content, verified: VerifiedBundle, progress: Progress) -> Loa
         raise _changed()
     receipts = tuple(Receipt.decode(event.receipt) for event in events)
     entries = b"".join(receipt.leaf_hash + receipt.mmr_root for receipt in receipts)
-    return Loaded(tuple(events), receipts, entries, h_blocks(content.blocks()))
+    return LoadedBundle(tuple(events), receipts, entries, h_blocks(content.blocks()))
 
 
 def _changed() -> Refused:
-    return Refused(CarrierFault.BUNDLE_ID, "the bundle was changed after it had been verified")
+    return Refused(
+        CarrierFault.BUNDLE_ID,
+        "expected the bundle that was verified, got another content; bring the medium again",
+    )

@@ -1,41 +1,95 @@
-"""Completion of an outcome: its audit entry first, then files to where they belong (AGB0 4.6).
+"""Completion of an outcome, in one durable order (AGB0 4.6).
 
-The pending actions are in the ledger beforehand; each is idempotent, so that a completion that was
-interrupted is repeated.
-
-Each imported bundle is also recorded as an event of this zone, the last link of K1 (AGB0 5.2).
-Since the bridge may write import streams only, a separate identity writes it, which may append to
-that stream alone. The ledger decides what is due: what an earlier run did not record, the next run
-does, and a token beside each event in the outbox limits it to a single event for each bundle.
+First the ledger: the new state and the pending actions, in one transaction. Then the audit entries,
+and only then files to where they belong. Each action is idempotent, so that a completion that was
+interrupted is repeated by the next run. Steps decide and return a Completion; nothing of it is done
+before ``finish``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final, TypedDict
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypedDict
 
-from bridge import connect
 from bridge.audit_log import AuditEvent
 from bridge.errors import Refused
 from bridge.importer.context import ImportContext
-from bridge.importer.ledger import BundleRow, ImportLedger, PendingActions
+from bridge.importer.ledger import BundleRow, LedgerChange, PendingActions
 from bridge.importer.outcome import ClaimedBundle, ImportOutcome, ImportState, IncomingCarrier
-from bridge.settings import BridgeSettings
-from bridge.stream_map import COMPLETED, IMPORTS
-from veen.client.client import Client
-from veen.client.outbox import Note
-from veen.client.transport import RetryPolicy
-from veen.errors import VeenError
-from veen.events import RECORD_SCHEMA, RecordEvent
 from veen.system import durable
-from veen.system.environment import Runtime
-from veen.wire.body import AnyItem
-from veen.wire.canonical_json import value_to_cbor
 
-_NOTED: Final = "recorded/"
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """Everything that completes an outcome. Paths are inside the import directory.
+
+    ``token`` makes its audit entries idempotent; ``finish`` draws one if it is not given.
+    """
+
+    events: tuple[AuditEvent, ...]
+    change: LedgerChange = field(default_factory=LedgerChange)
+    writes: tuple[tuple[str, str], ...] = ()
+    moves: tuple[tuple[str, str], ...] = ()
+    removals: tuple[str, ...] = ()
+    token: bytes | None = None
+
+
+class ImportDecision(NamedTuple):
+    """The outcome of a carrier, and its completion; None if nothing about it is new.
+
+    ``leftovers`` are copies that nothing refers to, of a carrier about which nothing is new.
+    """
+
+    outcome: ImportOutcome
+    completion: Completion | None = None
+    leftovers: tuple[str, ...] = ()
+
+
+def finish(context: ImportContext, completion: Completion) -> None:
+    """Store and do all of a completion, or raise AuditPending with only its entry in the outbox."""
+    pending = PendingActions(
+        token=completion.token or context.random(16),
+        bodies=tuple(context.audit_outbox.body(event) for event in completion.events),
+        writes=completion.writes,
+        moves=completion.moves,
+        removals=completion.removals,
+    )
+    context.ledger.conclude(completion.change, pending)
+    _apply(context, pending)
+
+
+def finish_decision(context: ImportContext, decision: ImportDecision) -> ImportOutcome:
+    """Finish what was decided about a carrier."""
+    if decision.completion is not None:
+        finish(context, decision.completion)
+    for name in decision.leftovers:
+        context.import_dir.remove(name)
+    return decision.outcome
+
+
+def finish_interrupted(context: ImportContext) -> None:
+    """Complete the outcomes that earlier runs have stored, or raise AuditPending."""
+    context.audit_outbox.settle()
+    for pending in context.ledger.pending():
+        _apply(context, pending)
+
+
+def _apply(context: ImportContext, pending: PendingActions) -> None:
+    context.audit_outbox.once(pending.token, pending.bodies)
+    for path, text in pending.writes:
+        target = context.import_dir.root / path
+        context.import_dir.make_folder(target.parent)
+        durable.write(target, text.encode())
+    for source, target_name in pending.moves:
+        context.import_dir.move(source, target_name)
+    for name in pending.removals:
+        context.import_dir.remove(name)
+    context.ledger.applied(pending)
 
 
 class BundleFields(TypedDict):
+    """The fields of an audit entry about a verified bundle."""
+
     operator: str
     bundle_id: bytes
     sha256: bytes
@@ -47,6 +101,8 @@ class BundleFields(TypedDict):
 
 
 class FailedFields(TypedDict):
+    """The fields of an audit entry about a failure, as far as they are known."""
+
     operator: str
     bundle_id: bytes | None
     sha256: bytes
@@ -94,35 +150,6 @@ def failed_fields(
     }
 
 
-def apply_pending(context: ImportContext, pending: PendingActions) -> None:
-    """Do all pending actions, or raise AuditPending with only the entry in the outbox."""
-    context.audit_outbox.once(pending.token, pending.bodies)
-    for path, text in pending.writes:
-        target = context.import_dir.root / path
-        context.import_dir.make_folder(target.parent)
-        durable.write(target, text.encode())
-    for source, target_name in pending.moves:
-        context.import_dir.move(source, target_name)
-    for name in pending.removals:
-        context.import_dir.remove(name)
-    context.ledger.closed(pending)
-
-
-def pending_actions(
-    context: ImportContext,
-    events: Sequence[AuditEvent],
-    *,
-    moves: tuple[tuple[str, str], ...] = (),
-    removals: tuple[str, ...] = (),
-) -> PendingActions:
-    return PendingActions(
-        token=context.random(16),
-        bodies=tuple(context.audit_outbox.body(event) for event in events),
-        moves=moves,
-        removals=removals,
-    )
-
-
 def outcome_of(
     state: ImportState,
     carrier: IncomingCarrier,
@@ -146,75 +173,3 @@ def outcome_of(
         detail=detail,
         place=place,
     )
-
-
-def record_imports(
-    settings: BridgeSettings,
-    ledger: ImportLedger,
-    recipient: bytes,
-    runtime: Runtime,
-    retry_policy: RetryPolicy | None,
-) -> str | None:
-    """Record every imported bundle that is not recorded yet; None if all of them are.
-
-    An error is returned, and the next run retries: the import itself is done.
-    """
-    if settings.import_recorder is None:
-        return None
-    try:
-        with connect.open_bridge_client(
-            settings.hub, settings.import_recorder, runtime=runtime, retry_policy=retry_policy
-        ) as client:
-            known = client.notes(_NOTED)
-            for row in ledger.bundles(ImportState.IMPORTED):
-                if _name(row) not in known:
-                    _keep(settings, ledger, client, row, recipient)
-            if client.pending():
-                client.flush()
-    except VeenError as error:
-        return f"not every import has its event in {IMPORTS} yet: {error}"
-    return None
-
-
-def _keep(
-    settings: BridgeSettings, ledger: ImportLedger, client: Client, row: BundleRow, recipient: bytes
-) -> None:
-    now = client.session.runtime.clock()
-    event = RecordEvent(
-        subject_id=f"bundle:{row.bundle_id.hex()}",
-        principal_id=client.session.identity.client_id,
-        event_type=COMPLETED,
-        event_time=now * 1000,
-        origin=f"bridge@{settings.name}",
-        payload=AnyItem(value_to_cbor(_payload(ledger, row))),
-    )
-    client.emit_each(
-        [(IMPORTS, event.encode())],
-        note=Note(_name(row), str(now).encode()),
-        schema=RECORD_SCHEMA,
-        recipient=recipient,
-    )
-
-
-def _payload(ledger: ImportLedger, row: BundleRow) -> dict[str, Any]:
-    """The payload: what was imported, its origin, and its place here."""
-    plan = ledger.plan(row.bundle_id)
-    written = plan.written if plan is not None else None
-    last = plan.target_to if plan is not None and plan.target_to else None
-    return {
-        "bundle_id": row.bundle_id.hex(),
-        "sha256": row.sha256.hex(),
-        "source_hub_id": row.source_hub_id.hex(),
-        "source_stream": row.stream,
-        "source_from": row.from_seq,
-        "source_to": row.to_seq,
-        "checkpoint_id": row.checkpoint_id.hex(),
-        "import_stream": row.target,
-        "import_from": last - written + 1 if last is not None and written else None,
-        "import_to": last if written else None,
-        "imported": written,
-    }
-
-
-def _name(row: BundleRow) -> str:
-    return f"{_NOTED}{row.bundle_id.hex()}"

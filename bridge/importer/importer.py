@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -17,17 +16,25 @@ from typing import Final
 from bridge.carrier.bag import Bag
 from bridge.carrier.directory import BagPath
 from bridge.carrier.format import Carrier
-from bridge.carrier.verify import VerifyContext, VerifyReport
+from bridge.carrier.verify import VerifyReport
 from bridge.errors import CarrierFault, Level, Refused
-from bridge.importer.admission import BundleAdmission, Candidate
+from bridge.importer.admission import Candidate, admit
 from bridge.importer.approvals import approval_state
 from bridge.importer.commit import BundleCommitter, ImportBatch
 from bridge.importer.context import ImportContext
-from bridge.importer.examine import Examined, Loaded, examined, load
-from bridge.importer.finish import apply_pending
+from bridge.importer.examine import (
+    ExaminedCarrier,
+    LoadedBundle,
+    examined,
+    load,
+    verification,
+)
+from bridge.importer.finish import ImportDecision, finish_decision, finish_interrupted
+from bridge.importer.holding import heartbeat
 from bridge.importer.ledger import BundleRow, ImportPlan, SourceStream
+from bridge.importer.ledger_file import BadLedger
 from bridge.importer.outcome import ImportOutcome, ImportState, IncomingCarrier, claim_of
-from bridge.importer.quarantine import Holding, Unsigned, Verdicts
+from bridge.importer.quarantine import contradict, no_space, refuse, unsigned_in_inbox
 from bridge.importer.staging import (
     InsufficientSpace,
     Received,
@@ -36,27 +43,26 @@ from bridge.importer.staging import (
     copy_bag,
     digest_of,
     fingerprint,
-    verify_room,
+    verify_space,
 )
 from bridge.importer.trust_audit import audit_trust_changes
 from bridge.verify import VerifiedBundle
 from veen.digest import h
-from veen.system import durable
 
 _BATCH: Final = 100_000
 """How many bags are grouped at a time. A carrier can have a few hundred."""
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class CarrierGroup:
     """The bags of one carrier in the inbox, before any verification.
 
-    ``due`` is how many bags it claims to have; an entry that is no bag is a group of its own, to
+    ``count`` is how many bags it claims to have; an entry that is no bag is a group of its own, to
     be refused.
     """
 
     bags: tuple[Path, ...]
-    due: int
+    count: int
     order: tuple[bytes, str, int, str]
 
     @property
@@ -65,10 +71,10 @@ class Group:
 
     @property
     def is_whole(self) -> bool:
-        return len(self.bags) >= self.due
+        return len(self.bags) >= self.count
 
 
-def groups(inbox: Path) -> Iterator[Group]:
+def groups(inbox: Path) -> Iterator[CarrierGroup]:
     """All carriers of the inbox, including those that stay in it."""
     with os.scandir(inbox) as entries:
         names = iter(sorted(entry.name for entry in entries if not entry.name.startswith(".")))
@@ -76,8 +82,8 @@ def groups(inbox: Path) -> Iterator[Group]:
         yield from _sorted(inbox, batch)
 
 
-def _sorted(inbox: Path, names: list[str]) -> list[Group]:
-    by_carrier: dict[bytes, Group] = {}
+def _sorted(inbox: Path, names: list[str]) -> list[CarrierGroup]:
+    by_carrier: dict[bytes, CarrierGroup] = {}
     for name in names:
         path = inbox / name
         carrier = _carrier(path)
@@ -85,9 +91,9 @@ def _sorted(inbox: Path, names: list[str]) -> list[Group]:
         known = by_carrier.get(key)
         if known is None:
             count = carrier.bags if carrier else 1
-            by_carrier[key] = Group((path,), count, _order(path, carrier))
+            by_carrier[key] = CarrierGroup((path,), count, _order(path, carrier))
         else:
-            by_carrier[key] = Group((*known.bags, path), known.due, known.order)
+            by_carrier[key] = CarrierGroup((*known.bags, path), known.count, known.order)
     return sorted(by_carrier.values(), key=lambda group: group.order)
 
 
@@ -113,23 +119,19 @@ class Importer:
 
     def __init__(self, context: ImportContext) -> None:
         self._context = context
-        self._verdicts = Verdicts(context)
         self._committer = BundleCommitter(context)
-        self._admission = BundleAdmission(context, self._verdicts, self._verify_context)
 
     def recover(self) -> list[ImportOutcome]:
         """Complete what an earlier run was interrupted in."""
         context = self._context
-        context.audit_outbox.settle()
-        for pending in context.ledger.closings():
-            apply_pending(context, pending)
+        finish_interrupted(context)
         audit_trust_changes(context)
         plans = context.ledger.open_plans()
         context.import_dir.tidy(frozenset(plan.source for plan in plans))
         context.import_dir.name_inbox()
         return [self._resume(plan) for plan in plans]
 
-    def take(self, group: Group) -> Iterator[ImportOutcome]:
+    def take(self, group: CarrierGroup) -> Iterator[ImportOutcome]:
         """Import a carrier of the inbox from a private copy.
 
         Each bag must be signed before anything is copied; an unsigned bag says nothing about the
@@ -141,45 +143,9 @@ class Importer:
             try:
                 signed.append(self.signed(bag))
             except Refused as error:
-                yield Unsigned(self._context).in_inbox(bag, error)
+                yield self.finish(unsigned_in_inbox(self._context, bag, error))
         if signed:
             yield self._take(signed)
-
-    def signed(self, bag: BagPath) -> SignedBag:
-        return check_signed(bag, self._context.trust, self._context.settings.max_carrier_bytes)
-
-    def _take(self, bags: Sequence[SignedBag]) -> ImportOutcome:
-        import_dir, name = self._context.import_dir, bags[0].where.name
-        try:
-            verify_room(self._context.settings, bags, copies=1)
-        except InsufficientSpace as error:
-            return self._verdicts.no_room(name, error)
-        attempt = import_dir.attempt(self._context.random(8).hex())
-        inbox = tuple(import_dir.inside(bag.where.path) for bag in bags)
-        carrier = IncomingCarrier(name=name, place=attempt, bags=(), inbox=inbox, sha256=h(b""))
-        try:
-            received = list(self._copied(bags, attempt))
-        except Refused as error:
-            lines = [line for bag in bags for line in fingerprint(bag.where)]
-            return self._verdicts.refused(replace(carrier, sha256=digest_of(lines)), error, None)
-        once: dict[bytes, str] = {}
-        for path, received_bag in zip(inbox, received, strict=True):
-            once.setdefault(received_bag.sha256, path)
-        return self._process(
-            replace(
-                carrier,
-                bags=tuple(received_bag.root for received_bag in received),
-                doubled=tuple(path for path in inbox if path not in once.values()),
-                sha256=next(iter(once)) if len(once) == 1 else h(b"".join(once)),
-            )
-        )
-
-    def _copied(self, bags: Sequence[SignedBag], attempt: Path) -> Iterator[Received]:
-        for number, bag in enumerate(bags, 1):
-            target = attempt / f"bag-{number:03d}"
-            with self._context.watch_of(bag.where.name)("copying", "bytes") as progress:
-                received = copy_bag(bag, target, progress)
-            yield received
 
     def take_held(self) -> Iterator[ImportOutcome]:
         """Import held bundles that are now admissible, until none is."""
@@ -188,6 +154,36 @@ class Importer:
             done.add(ready[0].bundle_id)
             place = self._context.import_dir.waiting(ready[0].bundle_id)
             yield self._process(IncomingCarrier.held(ready[0].bundle_id, place, ready[0].sha256))
+
+    def signed(self, bag: BagPath) -> SignedBag:
+        return check_signed(bag, self._context.trust, self._context.settings.max_carrier_bytes)
+
+    def finish(self, decision: ImportDecision) -> ImportOutcome:
+        return finish_decision(self._context, decision)
+
+    def _take(self, bags: Sequence[SignedBag]) -> ImportOutcome:
+        import_dir, name = self._context.import_dir, bags[0].where.name
+        try:
+            verify_space(self._context.settings, bags, copies=1)
+        except InsufficientSpace as error:
+            return self.finish(no_space(self._context, name, error))
+        attempt = import_dir.attempt(self._context.random(8).hex())
+        inbox = tuple(import_dir.inside(bag.where.path) for bag in bags)
+        carrier = IncomingCarrier(name=name, place=attempt, bags=(), inbox=inbox, sha256=h(b""))
+        try:
+            received = list(self._copied(bags, attempt))
+        except Refused as error:
+            lines = [line for bag in bags for line in fingerprint(bag.where)]
+            carrier = replace(carrier, sha256=digest_of(lines))
+            return self.finish(refuse(self._context, carrier, error, None))
+        return self._process(_received(carrier, received))
+
+    def _copied(self, bags: Sequence[SignedBag], attempt: Path) -> Iterator[Received]:
+        for number, bag in enumerate(bags, 1):
+            target = attempt / f"bag-{number:03d}"
+            with self._context.watch_of(bag.where.name)("copying", "bytes") as progress:
+                received = copy_bag(bag, target, progress)
+            yield received
 
     def _ready(self) -> list[BundleRow]:
         held = self._context.ledger.bundles(
@@ -205,83 +201,89 @@ class Importer:
         if row.state == ImportState.BLOCKED.value:
             rules, folder = context.settings.approvals, context.import_dir.approvals
             approvals = approval_state(folder, row.bundle_id, row.stream, rules)
-            return (approvals.is_met and context.lets_in(row.bundle_id)) or bool(approvals.rejected)
+            return (approvals.is_met and context.may_import(row.bundle_id)) or bool(
+                approvals.rejected
+            )
         return context.ledger.holds(stream, before) or context.accepts_gap(row.bundle_id)
 
     def _process(self, carrier: IncomingCarrier) -> ImportOutcome:
-        settled, row, report = None, None, VerifyReport(asked=Level.VALID)
-        with self._verify_context(carrier.name) as verify_context:
+        """Examine a carrier, decide about it while it is open, then commit or finish it."""
+        decided = self._decide(carrier)
+        if isinstance(decided, ImportBatch):
+            return self._committer.commit(decided)
+        return self.finish(decided)
+
+    def _decide(self, carrier: IncomingCarrier) -> ImportDecision | ImportBatch:
+        context, row, report = self._context, None, VerifyReport(asked=Level.VALID)
+        with verification(context, carrier.name) as verify_context:
             try:
                 with examined(carrier.bags, verify_context, report) as carrier_content:
                     verified = carrier_content.report.bundle
-                    self._context.ledger.note_carrier(carrier_content.ledger)
+                    context.ledger.note_carrier(carrier_content.ledger)
                     if verified is None:
                         return self._heartbeat(carrier, carrier_content)
                     row = _row(verified)
                     loaded = load(carrier_content.content, verified, verify_context.watch)
                     row = replace(row, sha256=loaded.sha256)
                     candidate = Candidate(carrier, row, carrier_content, verified, loaded)
-                    settled = self._admission.settle(candidate, verify_context.scratch)
+                    return admit(context, candidate, verify_context.scratch)
             except Refused as error:
-                return self._verdicts.refused(carrier, error, row or claim_of(report))
-        return self._committer.commit(settled) if isinstance(settled, ImportBatch) else settled
+                return refuse(context, carrier, error, row or claim_of(report))
 
-    def _heartbeat(self, carrier: IncomingCarrier, examined: Examined) -> ImportOutcome:
+    def _heartbeat(self, carrier: IncomingCarrier, examined: ExaminedCarrier) -> ImportDecision:
         checkpoint = examined.report.checkpoint
-        wrong = checkpoint and self._context.checkpoints.judge(checkpoint)
+        wrong = checkpoint and self._context.checkpoints.compare(checkpoint)
         if wrong:
-            return self._verdicts.contradicted(carrier, None, wrong)
-        return Holding(self._context).heartbeat(carrier, examined.ledger)
+            return contradict(self._context, carrier, None, wrong)
+        return heartbeat(self._context, carrier, examined.ledger)
 
     def _resume(self, plan: ImportPlan) -> ImportOutcome:
         """Resume a plan; a bundle that was handed over is not read again."""
         context, committer = self._context, self._committer
         row = context.ledger.bundle(plan.bundle_id)
         if row is None:
-            raise Refused(
-                CarrierFault.LEDGER, f"the ledger has a plan for {plan.bundle_id.hex()} alone"
+            raise BadLedger(
+                f"{context.import_dir.ledger}: expected the bundle of plan {plan.plan_id.hex()}, "
+                f"{plan.bundle_id.hex()}, got none; rebuild the ledger with "
+                "veen bridge import --rebuild-ledger"
             )
-        resumed_from = committer.landed(row, plan)
-        place = committer.settle_place(plan)
+        resumed_from = committer.acknowledged(row, plan)
+        place = committer.move_bags(plan)
         if not committer.was_handed_over(plan):
             carrier = IncomingCarrier.held(row.bundle_id, place, row.sha256)
             try:
                 loaded = self._reload(carrier, plan)
             except Refused as error:
-                return self._verdicts.refused(carrier, error, row, plan)
+                return self.finish(refuse(context, carrier, error, row, plan))
             committer.hand_over(row, plan, loaded)
         return committer.complete(row, plan, resumed_from)
 
-    def _reload(self, carrier: IncomingCarrier, plan: ImportPlan) -> Loaded:
+    def _reload(self, carrier: IncomingCarrier, plan: ImportPlan) -> LoadedBundle:
         with (
-            self._verify_context(carrier.name) as verify_context,
+            verification(self._context, carrier.name) as verify_context,
             examined(carrier.bags, verify_context) as carrier_content,
         ):
             verified = carrier_content.report.bundle
             if verified is None or verified.survey.digest != plan.bundle_id:
-                raise Refused(CarrierFault.BUNDLE_ID, "it is not the bundle of the plan")
+                other = "a heartbeat" if verified is None else verified.survey.digest.hex()
+                raise Refused(
+                    CarrierFault.BUNDLE_ID,
+                    f"expected bundle {plan.bundle_id.hex()} of its plan, got {other}",
+                )
             return load(carrier_content.content, verified, verify_context.watch)
 
-    @contextmanager
-    def _verify_context(self, name: str) -> Iterator[VerifyContext]:
-        """The context for verifying a carrier, with a scratch directory that is removed
-        afterwards.
-        """
-        context = self._context
-        scratch = context.import_dir.staging / f"{context.random(8).hex()}-work"
-        scratch.mkdir(mode=durable.DIR_MODE)
-        try:
-            yield VerifyContext(
-                trust=context.trust,
-                scratch=scratch,
-                privates=context.privates,
-                limits=context.settings.limits,
-                workers=context.settings.workers,
-                watch=context.watch_of(name),
-                now=context.now,
-            )
-        finally:
-            context.import_dir.remove(context.import_dir.inside(scratch))
+
+def _received(carrier: IncomingCarrier, received: Sequence[Received]) -> IncomingCarrier:
+    """The carrier with its copied bags. A bag that was received twice counts once."""
+    first: dict[bytes, str] = {}
+    for path, bag in zip(carrier.inbox, received, strict=True):
+        first.setdefault(bag.sha256, path)
+    return replace(
+        carrier,
+        bags=tuple(bag.root for bag in received),
+        doubled=tuple(path for path in carrier.inbox if path not in first.values()),
+        sha256=next(iter(first)) if len(first) == 1 else h(b"".join(first)),
+    )
 
 
 def _row(verified: VerifiedBundle) -> BundleRow:

@@ -8,59 +8,20 @@ log of this zone.
 from __future__ import annotations
 
 import json
-import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, fields, replace
-from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 
 from bridge.audit_log import Equivocation
 from bridge.carrier.format import CarrierLedger, CarrierLedgerEntry
+from bridge.importer.ledger_file import LedgerFile
 from bridge.importer.outcome import ImportState
-from veen.errors import VeenError
-from veen.system import sqlite
 
 ENTRY_BYTES: Final = 64
 """The size of an entry: the leaf hash of an event, and the root of the source stream at it."""
 
-_TABLES: Final = """
-CREATE TABLE bundles (
-  bundle_id BLOB PRIMARY KEY, state TEXT NOT NULL, source_hub_id BLOB NOT NULL,
-  stream TEXT NOT NULL, target TEXT NOT NULL, from_seq INTEGER NOT NULL, to_seq INTEGER NOT NULL,
-  checkpoint_id BLOB NOT NULL, checkpoint_at INTEGER NOT NULL, sha256 BLOB NOT NULL,
-  told TEXT NOT NULL
-) WITHOUT ROWID;
-CREATE INDEX bundle_state ON bundles (state);
-CREATE TABLE plans (
-  bundle_id BLOB PRIMARY KEY, plan_id BLOB NOT NULL UNIQUE, source TEXT NOT NULL,
-  inbox TEXT NOT NULL, import_time INTEGER NOT NULL, written INTEGER NOT NULL,
-  duplicates INTEGER NOT NULL, kept_out TEXT NOT NULL, base_client_seq INTEGER NOT NULL,
-  base_seq INTEGER NOT NULL, accepted_gap TEXT, verification TEXT NOT NULL, done INTEGER NOT NULL,
-  target_to INTEGER NOT NULL, target_root BLOB NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE runs (
-  source_hub_id BLOB NOT NULL, stream TEXT NOT NULL, from_seq INTEGER NOT NULL,
-  to_seq INTEGER NOT NULL, bundle_id BLOB NOT NULL, is_held INTEGER NOT NULL,
-  entries BLOB NOT NULL, PRIMARY KEY (source_hub_id, stream, from_seq)
-);
-CREATE TABLE closings (n INTEGER PRIMARY KEY, token BLOB NOT NULL, document TEXT NOT NULL);
-CREATE TABLE frozen (
-  source_hub_id BLOB NOT NULL, stream TEXT NOT NULL, seq INTEGER NOT NULL,
-  bundle_id BLOB NOT NULL, PRIMARY KEY (source_hub_id, stream)
-) WITHOUT ROWID;
-CREATE TABLE carriers (
-  bridge_id BLOB NOT NULL, n INTEGER NOT NULL, entry BLOB NOT NULL,
-  PRIMARY KEY (bridge_id, n, entry)
-) WITHOUT ROWID;
-CREATE TABLE told (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
-"""
-SCHEMA: Final = sqlite.Schema(_TABLES)
-REMEDY: Final = "make it again with veen bridge import --rebuild-ledger"
 _UNCOVERED: Final = "uncovered/"
 """The prefix of the name of a bundle that no checkpoint covers yet."""
-_FIELDS: Final = {"kept_out": "excluded", "told": "detail"}
-"""Columns whose field has a different name."""
 
 
 class SourceStream(NamedTuple):
@@ -189,60 +150,46 @@ class Uncovered(NamedTuple):
     target_to: int | None
 
 
+class LedgerNote(NamedTuple):
+    """A named value of the ledger."""
+
+    name: str
+    value: bytes
+
+
 class LedgerContents(NamedTuple):
     """The contents of a rebuilt ledger."""
 
     rows: Sequence[BundleRow]
     runs: Sequence[tuple[SourceStream, BundleRun]]
-    frozen: Sequence[tuple[SourceStream, Equivocation]]
+    forks: Sequence[Equivocation]
     uncovered: Sequence[Uncovered]
 
 
-class BadLedger(VeenError):
-    """A ledger that cannot be used; nothing is imported until it is rebuilt."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerChange:
+    """What an outcome changes in the ledger, atomically and together with its pending actions.
 
+    ``done`` is a plan whose events are all in the hub's log, and ``to_cover`` whether a checkpoint
+    is to cover them; ``abandoned`` a plan of which nothing was written, and nothing will be.
+    ``covered`` are bundles that a checkpoint covers now.
+    """
 
-class LedgerFile:
-    """The SQLite database of the ledger; changes within a block are atomic and durable."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._db = self._open()
-
-    def close(self) -> None:
-        self._db.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _all(self, query: str, *values: object) -> list[dict[str, Any]]:
-        with self._asked():
-            return [dict(row) for row in self._db.execute(query, values).fetchall()]
-
-    def _open(self) -> sqlite3.Connection:
-        sqlite.create_private(self._path)
-        with self._asked():
-            db = sqlite.connect(self._path, synchronous="FULL")
-            sqlite.migrate(db, self._path, SCHEMA)
-        db.row_factory = sqlite3.Row
-        return db
-
-    def _asked(self) -> AbstractContextManager[None]:
-        return sqlite.errors_translated(self._path, BadLedger, REMEDY)
-
-    @contextmanager
-    def _changing(self) -> Iterator[None]:
-        with self._asked(), sqlite.transaction(self._db):
-            yield
+    row: BundleRow | None = None
+    done: ImportPlan | None = None
+    to_cover: bool = False
+    abandoned: ImportPlan | None = None
+    fork: Equivocation | None = None
+    unfrozen: SourceStream | None = None
+    covered: Sequence[bytes] = ()
+    restored: LedgerContents | None = None
+    notes: Sequence[LedgerNote] = ()
 
 
 class ImportLedger(LedgerFile):
     def bundle(self, bundle_id: bytes) -> BundleRow | None:
         rows = self._all("SELECT * FROM bundles WHERE bundle_id = ?", bundle_id)
-        return BundleRow(**_fields(rows[0])) if rows else None
+        return BundleRow(**rows[0]) if rows else None
 
     def bundles(self, *states: ImportState) -> list[BundleRow]:
         """Bundles in any of the states, or all, by stream and place."""
@@ -250,10 +197,7 @@ class ImportLedger(LedgerFile):
         those = f"WHERE state IN ({marks})" if states else ""
         order = "ORDER BY source_hub_id, stream, from_seq, to_seq, bundle_id"
         query = f"SELECT * FROM bundles {those} {order}"  # noqa: S608 - marks alone
-        return [
-            BundleRow(**_fields(row))
-            for row in self._all(query, *(state.value for state in states))
-        ]
+        return [BundleRow(**row) for row in self._all(query, *(state.value for state in states))]
 
     def plan(self, bundle_id: bytes) -> ImportPlan | None:
         rows = self._all("SELECT * FROM plans WHERE bundle_id = ?", bundle_id)
@@ -265,8 +209,9 @@ class ImportLedger(LedgerFile):
     def open_plans(self) -> list[ImportPlan]:
         return [_plan(row) for row in self._all("SELECT * FROM plans WHERE NOT done")]
 
-    def closings(self) -> list[PendingActions]:
-        rows = self._all("SELECT document, token FROM closings ORDER BY n")
+    def pending(self) -> list[PendingActions]:
+        """The pending actions of outcomes that are not complete, in order."""
+        rows = self._all("SELECT document, token FROM pending ORDER BY n")
         return [PendingActions.read(row["token"], row["document"]) for row in rows]
 
     def runs(self, stream: SourceStream, within: SeqSpan) -> list[BundleRun]:
@@ -321,27 +266,28 @@ class ImportLedger(LedgerFile):
         rows = self._all("SELECT bridge_id, entry FROM carriers ORDER BY bridge_id, n, entry")
         return [(row["bridge_id"], CarrierLedgerEntry.decode(row["entry"])) for row in rows]
 
-    def reported(self, name: str) -> bytes | None:
-        rows = self._all("SELECT value FROM told WHERE name = ?", name)
+    def noted(self, name: str) -> bytes | None:
+        """The value of a note."""
+        rows = self._all("SELECT value FROM notes WHERE name = ?", name)
         return rows[0]["value"] if rows else None
 
     def knows_heartbeat(self, ledger: CarrierLedger) -> bool:
-        """Whether this heartbeat was imported before; its entry alone is also in later carriers."""
-        return self.reported(_heartbeat(ledger)) is not None
+        return self.noted(heartbeat_note(ledger).name) is not None
 
-    def note(self, row: BundleRow) -> None:
-        with self._changing():
+    def update(self, row: BundleRow) -> None:
+        """Store the state of a bundle that has no pending actions."""
+        with self._transaction():
             self._put(row)
 
     def note_carrier(self, ledger: CarrierLedger) -> None:
         rows = [(ledger.bridge_id, entry.n, entry.encode()) for entry in ledger.tail]
-        with self._changing():
+        with self._transaction():
             self._db.executemany("INSERT OR IGNORE INTO carriers VALUES (?, ?, ?)", rows)
 
     def begin(self, row: BundleRow, plan: ImportPlan, runs: Sequence[BundleRun]) -> None:
         """Store a plan before any of it is written, and reserve its events."""
         stream = SourceStream(row.source_hub_id, row.stream)
-        with self._changing():
+        with self._transaction():
             self._put(row)
             self._insert(plan)
             self._db.executemany(
@@ -349,67 +295,40 @@ class ImportLedger(LedgerFile):
                 [(*stream, *run.span, run.bundle_id, run.entries) for run in runs],
             )
 
-    def finish(
-        self, row: BundleRow, plan: ImportPlan, pending: PendingActions, *, to_cover: bool
-    ) -> None:
-        """Mark a plan as done: all its events are in the hub's log, and a checkpoint may be due."""
-        with self._changing():
-            if to_cover:
-                name = _UNCOVERED + row.bundle_id.hex()
-                self._db.execute("INSERT OR REPLACE INTO told VALUES (?, ?)", (name, b""))
-            self._put(row)
-            self._insert(replace(plan, done=True))
-            self._db.execute("UPDATE runs SET is_held = 1 WHERE bundle_id = ?", (row.bundle_id,))
-            self._add(pending)
+    def conclude(self, change: LedgerChange, pending: PendingActions) -> None:
+        """Store the change of an outcome together with its pending actions."""
+        with self._transaction():
+            if change.restored is not None:
+                self._restore(change.restored)
+            if change.abandoned is not None:
+                self._abandon(change.abandoned)
+            if change.row is not None:
+                self._put(change.row)
+            if change.done is not None:
+                self._finish(change.done, to_cover=change.to_cover)
+            if change.fork is not None:
+                self._freeze(change.fork)
+            if change.unfrozen is not None:
+                self._unfreeze(change.unfrozen)
+            self._cover(change.covered)
+            self._note(change.notes)
+            self._db.execute(
+                "INSERT INTO pending (token, document) VALUES (?, ?)",
+                (pending.token, pending.document()),
+            )
 
-    def conclude(
-        self,
-        row: BundleRow | None,
-        pending: PendingActions,
-        detail: tuple[str, bytes] | None = None,
-        abandoned: ImportPlan | None = None,
-    ) -> None:
-        """Store an outcome together with its pending actions.
+    def applied(self, pending: PendingActions) -> None:
+        """Forget pending actions, all of which are done."""
+        with self._transaction():
+            self._db.execute("DELETE FROM pending WHERE token = ?", (pending.token,))
 
-        ``abandoned`` is a plan of which nothing was written, and nothing will be.
-        """
-        with self._changing():
-            if abandoned is not None:
-                mine = (abandoned.bundle_id,)
-                self._db.execute("DELETE FROM plans WHERE bundle_id = ?", mine)
-                self._db.execute("DELETE FROM runs WHERE bundle_id = ? AND NOT is_held", mine)
-            if row is not None:
-                self._put(row)
-            if detail is not None:
-                self._db.execute("INSERT OR REPLACE INTO told VALUES (?, ?)", detail)
-            self._add(pending)
-
-    def conclude_heartbeat(self, ledger: CarrierLedger, pending: PendingActions) -> None:
-        self.conclude(None, pending, detail=(_heartbeat(ledger), b""))
-
-    def note_heartbeat(self, ledger: CarrierLedger) -> None:
-        self.note_text((_heartbeat(ledger), b""))
-
-    def note_text(self, value: tuple[str, bytes]) -> None:
-        with self._changing():
-            self._db.execute("INSERT OR REPLACE INTO told VALUES (?, ?)", value)
-
-    def freeze(self, row: BundleRow | None, fork: Equivocation, pending: PendingActions) -> None:
-        values = (fork.source_hub_id, fork.stream, fork.seq, fork.bundle_id or b"")
-        with self._changing():
-            if row is not None:
-                self._put(row)
-            self._db.execute("INSERT OR IGNORE INTO frozen VALUES (?, ?, ?, ?)", values)
-            self._add(pending)
-
-    def unfreeze(self, stream: SourceStream, pending: PendingActions) -> None:
-        with self._changing():
-            self._db.execute("DELETE FROM frozen WHERE source_hub_id = ? AND stream = ?", stream)
-            self._add(pending)
+    def note(self, *notes: LedgerNote) -> None:
+        with self._transaction():
+            self._note(notes)
 
     def uncovered(self) -> list[Uncovered]:
         """Imported bundles that no checkpoint is known to cover."""
-        query = "SELECT name, value FROM told WHERE name GLOB ? ORDER BY name"
+        query = "SELECT name, value FROM notes WHERE name GLOB ? ORDER BY name"
         uncovered = []
         for row in self._all(query, f"{_UNCOVERED}*"):
             target_to = int(row["value"]) if row["value"] else None
@@ -417,33 +336,43 @@ class ImportLedger(LedgerFile):
             uncovered.append(Uncovered(bundle_id, target_to))
         return uncovered
 
-    def cover(self, bundle_ids: Sequence[bytes], pending: PendingActions) -> None:
-        names = [(_UNCOVERED + bundle_id.hex(),) for bundle_id in bundle_ids]
-        with self._changing():
-            self._db.executemany("DELETE FROM told WHERE name = ?", names)
-            self._add(pending)
-
-    def closed(self, pending: PendingActions) -> None:
-        with self._changing():
-            self._db.execute("DELETE FROM closings WHERE token = ?", (pending.token,))
-
-    def restore(
-        self, contents: LedgerContents, pending: PendingActions, *detail: tuple[str, bytes]
-    ) -> None:
+    def _restore(self, contents: LedgerContents) -> None:
         """Fill an empty ledger from the logs."""
-        frozen = [(*stream, fork.seq, fork.bundle_id or b"") for stream, fork in contents.frozen]
         runs = [(*stream, *run.span, run.bundle_id, run.entries) for stream, run in contents.runs]
-        uncovered = [
-            (_UNCOVERED + bundle_id.hex(), str(last).encode())
+        for row in contents.rows:
+            self._put(row)
+        self._db.executemany("INSERT INTO runs VALUES (?, ?, ?, ?, ?, 1, ?)", runs)
+        for fork in contents.forks:
+            self._freeze(fork)
+        self._note(
+            LedgerNote(_UNCOVERED + bundle_id.hex(), str(last).encode())
             for bundle_id, last in contents.uncovered
-        ]
-        with self._changing():
-            for row in contents.rows:
-                self._put(row)
-            self._db.executemany("INSERT INTO runs VALUES (?, ?, ?, ?, ?, 1, ?)", runs)
-            self._db.executemany("INSERT OR IGNORE INTO frozen VALUES (?, ?, ?, ?)", frozen)
-            self._db.executemany("INSERT OR REPLACE INTO told VALUES (?, ?)", [*detail, *uncovered])
-            self._add(pending)
+        )
+
+    def _finish(self, plan: ImportPlan, *, to_cover: bool) -> None:
+        """Mark a plan as done and its events as held."""
+        if to_cover:
+            self._note([LedgerNote(_UNCOVERED + plan.bundle_id.hex(), b"")])
+        self._insert(replace(plan, done=True))
+        self._db.execute("UPDATE runs SET is_held = 1 WHERE bundle_id = ?", (plan.bundle_id,))
+
+    def _abandon(self, plan: ImportPlan) -> None:
+        self._db.execute("DELETE FROM plans WHERE bundle_id = ?", (plan.bundle_id,))
+        self._db.execute("DELETE FROM runs WHERE bundle_id = ? AND NOT is_held", (plan.bundle_id,))
+
+    def _freeze(self, fork: Equivocation) -> None:
+        values = (fork.source_hub_id, fork.stream, fork.seq, fork.bundle_id or b"")
+        self._db.execute("INSERT OR IGNORE INTO frozen VALUES (?, ?, ?, ?)", values)
+
+    def _unfreeze(self, stream: SourceStream) -> None:
+        self._db.execute("DELETE FROM frozen WHERE source_hub_id = ? AND stream = ?", stream)
+
+    def _cover(self, bundle_ids: Sequence[bytes]) -> None:
+        names = [(_UNCOVERED + bundle_id.hex(),) for bundle_id in bundle_ids]
+        self._db.executemany("DELETE FROM notes WHERE name = ?", names)
+
+    def _note(self, notes: Iterable[LedgerNote]) -> None:
+        self._db.executemany("INSERT OR REPLACE INTO notes VALUES (?, ?)", notes)
 
     def _put(self, row: BundleRow) -> None:
         self._db.execute(
@@ -454,18 +383,12 @@ class ImportLedger(LedgerFile):
         marks = ", ".join("?" * len(fields(plan)))
         self._db.execute(f"INSERT OR REPLACE INTO plans VALUES ({marks})", astuple(plan))  # noqa: S608
 
-    def _add(self, pending: PendingActions) -> None:
-        values = (pending.token, pending.document())
-        self._db.execute("INSERT INTO closings (token, document) VALUES (?, ?)", values)
 
-
-def _heartbeat(ledger: CarrierLedger) -> str:
-    return f"heartbeat/{ledger.bridge_id.hex()}/{ledger.tail[-1].entry_hash().hex()}"
+def heartbeat_note(ledger: CarrierLedger) -> LedgerNote:
+    """The note that a heartbeat was imported; its entry alone is also in later carriers."""
+    entry_hash = ledger.tail[-1].entry_hash()
+    return LedgerNote(f"heartbeat/{ledger.bridge_id.hex()}/{entry_hash.hex()}", b"")
 
 
 def _plan(row: dict[str, Any]) -> ImportPlan:
-    return ImportPlan(**(_fields(row) | {"done": bool(row["done"])}))
-
-
-def _fields(row: dict[str, Any]) -> dict[str, Any]:
-    return {_FIELDS.get(column, column): value for column, value in row.items()}
+    return ImportPlan(**(row | {"done": bool(row["done"])}))

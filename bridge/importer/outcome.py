@@ -89,9 +89,9 @@ class ImportOutcome:
     place: str = ""
 
     def at(self, now: int, warn_age_sec: int | None) -> ImportOutcome:
-        """The same with its age, and with a word about it where that is more than it may be.
+        """The same with its age, and with a warning in its detail if that is above the limit.
 
-        No age keeps anything out: a bundle that is carried again has the checkpoint that it had.
+        No age excludes a bundle: one that is carried again has the checkpoint that it had.
         """
         if self.checkpoint_at is None:
             return self

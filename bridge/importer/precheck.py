@@ -2,7 +2,7 @@
 
 Its stream needs a target, the bridge a capability that the hub accepts for that target now, the
 disk must have space for it, and the stream must not be frozen. An old checkpoint is a warning:
-no age keeps a bundle out.
+no age excludes a bundle.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bridge.errors import Refused
 from bridge.importer.directory import ImportDirectory
 from bridge.importer.ledger import SourceStream
 from bridge.importer.run import importing
-from bridge.importer.staging import InsufficientSpace, check_signed, verify_room
+from bridge.importer.staging import InsufficientSpace, check_signed, verify_space
 from bridge.importer.status import import_status
 from bridge.settings import BridgeSettings
 from bridge.stream_map import UnmappedStream
@@ -66,13 +66,13 @@ class Precheck:
                 return "CAPABILITY", wrong
             if stream in self._frozen:
                 return "FROZEN", f"{stream.name} is frozen: its hub signed two histories of it"
-        return self._room_doubt(bags)
+        return self._space_doubt(bags)
 
-    def _room_doubt(self, bags: Sequence[BagPath]) -> tuple[str, str] | None:
+    def _space_doubt(self, bags: Sequence[BagPath]) -> tuple[str, str] | None:
         most = self._importing.max_carrier_bytes
         try:
             signed = [check_signed(bag, self._trust, most) for bag in bags]
-            verify_room(self._importing, signed, copies=2)
+            verify_space(self._importing, signed, copies=2)
         except InsufficientSpace as error:
             return "NO_ROOM", str(error)
         except Refused as error:

@@ -33,15 +33,17 @@ from bridge.errors import Refused
 from bridge.importer.commit import PLAN_NOTE
 from bridge.importer.context import ImportContext
 from bridge.importer.directory import ImportDirectory
-from bridge.importer.finish import apply_pending
+from bridge.importer.finish import Completion, finish
 from bridge.importer.ledger import (
     BundleRow,
     BundleRun,
+    LedgerChange,
     LedgerContents,
-    PendingActions,
+    LedgerNote,
     SeqSpan,
     SourceStream,
     Uncovered,
+    heartbeat_note,
 )
 from bridge.importer.outcome import ImportState, bags_in
 from bridge.importer.run import LAST_PLAN, ImportRequest, importing, opened
@@ -225,19 +227,21 @@ class RebuiltLedger(NamedTuple):
 
 def rebuild_ledger(
     settings: BridgeSettings,
-    order: ImportRequest,
+    request: ImportRequest,
     runtime: Runtime,
     retry_policy: RetryPolicy | None = None,
     watch: Watch = no_progress_watch,
 ) -> RebuiltLedger:
     """Rename the ledger and build a new one."""
     if settings.reader is None:
-        raise BadSettings("no [reader] is given: name an identity that reads the import streams")
+        raise BadSettings(
+            "expected a table [reader], got none; name an identity that reads the import streams"
+        )
     import_dir = ImportDirectory(importing(settings).state)
     with import_dir.locked():
         _set_aside(import_dir)
     with (
-        opened(settings, order, runtime, retry_policy, watch) as context,
+        opened(settings, request, runtime, retry_policy, watch) as context,
         connect.open_bridge_client(
             settings.hub,
             settings.reader,
@@ -262,15 +266,6 @@ def _rebuild(context: ImportContext, reader: Client) -> RebuiltLedger:
     event = LedgerRebuilt(
         operator=context.operator, streams=ledger.streams, bundles=ledger.bundles, detail=detail
     )
-    pending = PendingActions(
-        token=context.random(16),
-        bodies=tuple(context.audit_outbox.body(item) for item in (*late, event)),
-        moves=_back_to_inbox(context.import_dir),
-        removals=tuple(
-            context.import_dir.inside(place) for place in _unfinished(context.import_dir)
-        ),
-    )
-    frozen = [(SourceStream(fork.source_hub_id, fork.stream), fork) for fork in audited.forks]
     uncovered = _uncovered(context, written, audited)
     routes = {(route.hub_id, route.source) for route in context.streams.routes}
     rejected = [
@@ -278,10 +273,19 @@ def _rebuild(context: ImportContext, reader: Client) -> RebuiltLedger:
         for item in audited.rejected.values()
         if (item.source_hub_id, item.stream) in routes
     ]
-    restored = LedgerContents([*rejected, *rows], runs, frozen, uncovered)
-    last = LAST_PLAN, context.bridge.note(PLAN_NOTE) or b""
-    context.ledger.restore(restored, pending, last, TrustHistory.of(audited.trust).encode())
-    apply_pending(context, pending)
+    last = LedgerNote(LAST_PLAN, context.bridge.note(PLAN_NOTE) or b"")
+    change = LedgerChange(
+        restored=LedgerContents([*rejected, *rows], runs, audited.forks, uncovered),
+        notes=(last, TrustHistory.of(audited.trust).encode()),
+    )
+    import_dir = context.import_dir
+    completion = Completion(
+        events=(*late, event),
+        change=change,
+        moves=_back_to_inbox(import_dir),
+        removals=tuple(import_dir.inside(place) for place in _unfinished(import_dir)),
+    )
+    finish(context, completion)
     _note_carriers(context)
     return ledger
 
@@ -326,7 +330,7 @@ def _row(
         checkpoint_id=bytes(32),
         checkpoint_at=0,
         sha256=audited.sha256 if audited else bytes(32),
-        detail="" if is_whole else "its import was cut short; bring its carrier again",
+        detail="" if is_whole else "its import was interrupted; bring its carrier again",
     )
 
 
@@ -349,7 +353,7 @@ def _success(
         imported=imported,
         duplicates=begin.count - imported,
         excluded=excluded,
-        verification_result="told from the import stream, when the ledger was made again",
+        verification_result="derived from the import stream when the ledger was rebuilt",
         resumed_from=imported,
     )
 
@@ -411,7 +415,7 @@ def _note_carriers(context: ImportContext) -> None:
                 if ledger is not None:
                     context.ledger.note_carrier(ledger)
                 if ledger is not None and ledger.tail[-1].bundle_id is None:
-                    context.ledger.note_heartbeat(ledger)
+                    context.ledger.note(heartbeat_note(ledger))
         except Refused:
             continue
 

@@ -20,7 +20,7 @@ from qrcode.util import MODE_8BIT_BYTE, QRData
 
 from bridge.bundle import BundleEvent
 from bridge.errors import printable, words
-from bridge.importer.examine import Loaded
+from bridge.importer.examine import LoadedBundle
 from bridge.importer.ledger import BundleRow, ImportPlan, SeqSpan
 from bridge.settings import ExclusionRule
 from veen.crypto import SigningKey, signature_is_valid
@@ -36,7 +36,7 @@ LARGEST_ORIGIN: Final = 1_040_000
 """The largest message of an origin that fits, with its metadata, into a message of this hub."""
 
 _TOO_LARGE: Final = "its message does not fit into a message of this hub"
-_TYPE_UNKNOWN: Final = "its type is not told, and a rule keeps types of this stream out"
+_TYPE_UNKNOWN: Final = "its type is not disclosed, and a rule excludes types of this stream"
 _VERSION: Final = 1
 _IMPORTED: Final = 1
 _SIG_BYTES: Final = 64
@@ -62,7 +62,7 @@ def read_exclusions(text: str) -> list[Exclusion]:
 
 
 def exclusions(
-    loaded: Loaded, spans: Sequence[SeqSpan], row: BundleRow, rules: Sequence[ExclusionRule]
+    loaded: LoadedBundle, spans: Sequence[SeqSpan], row: BundleRow, rules: Sequence[ExclusionRule]
 ) -> list[Exclusion]:
     """The events to be written that a rule excludes, and why."""
     mine = [rule for rule in rules if row.stream.startswith(rule.prefix)]
@@ -76,7 +76,11 @@ def exclusions(
 
 
 def bodies(
-    loaded: Loaded, plan: ImportPlan, row: BundleRow, spans: Sequence[SeqSpan], bridge_id: bytes
+    loaded: LoadedBundle,
+    plan: ImportPlan,
+    row: BundleRow,
+    spans: Sequence[SeqSpan],
+    bridge_id: bytes,
 ) -> Iterator[bytes]:
     """The bodies of a plan in order, which depend on the plan alone."""
     reasons = {exclusion.position: exclusion.reason for exclusion in read_exclusions(plan.excluded)}
@@ -152,7 +156,10 @@ class PrintedReceipt:
     @classmethod
     def decode(cls, raw: bytes) -> PrintedReceipt:
         if len(raw) != _SIZE or raw[0] != _VERSION:
-            raise Malformed("not a printed receipt of this version")
+            raise Malformed(
+                f"expected a printed receipt of version {_VERSION} in {_SIZE} bytes, got version "
+                f"{raw[0] if raw else None} in {len(raw)} bytes"
+            )
         return cls(raw)
 
     def is_signed_by(self, public: bytes) -> bool:

@@ -7,26 +7,26 @@ of a hub stays even when its stream was unfrozen since.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bridge.audit_log import BundleReleased
 from bridge.carrier.bag import CARRIER
 from bridge.carrier.directory import BagPath
-from bridge.carrier.verify import VerifyContext, VerifyReport, check_carrier
+from bridge.carrier.verify import VerifyReport, check_carrier
 from bridge.errors import Level
 from bridge.importer.context import ImportContext
-from bridge.importer.directory import FORK, code_of
-from bridge.importer.finish import apply_pending, pending_actions
+from bridge.importer.examine import verification
+from bridge.importer.finish import Completion, finish, finish_interrupted
+from bridge.importer.ledger import LedgerChange
 from bridge.importer.outcome import ImportState
 from bridge.importer.precheck import Precheck
+from bridge.importer.reason import FORK, code_of
 from bridge.importer.run import ImportRequest, opened, verify_ledger_current
 from bridge.settings import BridgeSettings
 from veen.client.transport import RetryPolicy
 from veen.errors import VeenError
-from veen.system import durable
 from veen.system.environment import Runtime
 
 
@@ -46,21 +46,21 @@ class Released:
 def release(
     settings: BridgeSettings,
     beginning: str,
-    order: ImportRequest,
+    request: ImportRequest,
     runtime: Runtime,
     retry_policy: RetryPolicy | None = None,
 ) -> Released:
     """Release the carrier in quarantine whose name, a bundle_id or a hash, has a prefix."""
-    with opened(settings, order, runtime, retry_policy) as context:
+    with opened(settings, request, runtime, retry_policy) as context:
         verify_ledger_current(context)
-        context.audit_outbox.settle()
-        for pending in context.ledger.closings():
-            apply_pending(context, pending)
+        finish_interrupted(context)
         folder = _named(context, beginning)
         code = _releasable_code(folder)
         bags = _bags(folder)
         if not bags:
-            raise NotReleased(f"of {folder} only hashes were kept; bring the medium again")
+            raise NotReleased(
+                f"{folder}: expected a carrier, got only its hashes; bring the medium again"
+            )
         report = _verified(context, settings, [BagPath.of(bag) for bag in bags])
         return _moved(context, folder, bags, code, report)
 
@@ -81,7 +81,8 @@ def _releasable_code(folder: Path) -> str:
     code = code_of(folder)
     if code is None:
         raise NotReleased(
-            f"{folder} holds no carrier, or no readable reason.json; bring the medium again"
+            f"{folder}: expected a carrier and its reason.json, got none that can be read; "
+            "bring the medium again"
         )
     return code
 
@@ -100,32 +101,16 @@ def _verified(
     context: ImportContext, settings: BridgeSettings, bags: Sequence[BagPath]
 ) -> VerifyReport:
     """The report of a carrier that is valid and can be imported, or NotReleased."""
-    with _scratch(context) as scratch:
-        verify_context = VerifyContext(
-            trust=context.trust,
-            scratch=scratch,
-            privates=context.privates,
-            limits=context.settings.limits,
-            workers=context.settings.workers,
-            now=context.now,
-        )
+    with verification(context, bags[0].name) as verify_context:
         report = check_carrier(bags, Level.VALID, verify_context)
     if report.refusal is not None:
         raise NotReleased(f"it is still refused and stays in quarantine: {report.refusal}")
     prechecked = Precheck(settings, context.bridge.session.api).of(report, bags)
     if prechecked.obstacle:
-        raise NotReleased(f"it still cannot go in and stays in quarantine: {prechecked.obstacle}")
+        raise NotReleased(
+            f"it still cannot be imported and stays in quarantine: {prechecked.obstacle}"
+        )
     return report
-
-
-@contextmanager
-def _scratch(context: ImportContext) -> Iterator[Path]:
-    place = context.import_dir.staging / f"{context.random(8).hex()}-release"
-    place.mkdir(mode=durable.DIR_MODE)
-    try:
-        yield place
-    finally:
-        context.import_dir.remove(context.import_dir.inside(place))
 
 
 def _moved(
@@ -137,18 +122,17 @@ def _moved(
     event = BundleReleased(
         operator=context.operator, bundle_id=bundle_id, code=code, reason=context.reason
     )
-    pending = pending_actions(
-        context,
-        [event],
-        moves=tuple((import_dir.inside(bag), name) for bag, name in zip(bags, inbox, strict=True)),
-        # Evidence that a hub signed two histories stays.
-        removals=() if code == FORK else (import_dir.inside(folder),),
-    )
     row = context.ledger.bundle(bundle_id) if bundle_id else None
     if row is not None and row.state in (ImportState.QUARANTINED.value, ImportState.REJECTED.value):
         row = replace(row, state=ImportState.RELEASED.value, detail=f"released: {context.reason}")
     else:
         row = None
-    context.ledger.conclude(row, pending)
-    apply_pending(context, pending)
+    completion = Completion(
+        events=(event,),
+        change=LedgerChange(row=row),
+        moves=tuple((import_dir.inside(bag), name) for bag, name in zip(bags, inbox, strict=True)),
+        # Evidence that a hub signed two histories stays.
+        removals=() if code == FORK else (import_dir.inside(folder),),
+    )
+    finish(context, completion)
     return Released(bundle_id, code, inbox)

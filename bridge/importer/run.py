@@ -20,22 +20,23 @@ from bridge.carrier.directory import BagPath, carrier_name
 from bridge.errors import Refused, printable
 from bridge.importer.checkpoints import SourceCheckpoints
 from bridge.importer.commit import PLAN_NOTE
+from bridge.importer.completion import Cover, Covering, cover_imports, record_imports
 from bridge.importer.context import AuditOutbox, ImportContext
 from bridge.importer.directory import ImportDirectory
-from bridge.importer.finish import apply_pending, pending_actions, record_imports
+from bridge.importer.finish import Completion, finish
 from bridge.importer.importer import Importer, groups
-from bridge.importer.ledger import BadLedger, ImportLedger
+from bridge.importer.ledger import ImportLedger
+from bridge.importer.ledger_file import BadLedger
 from bridge.importer.outcome import ImportOutcome, ImportState
-from bridge.importer.quarantine import Unsigned, Verdicts
+from bridge.importer.quarantine import no_space, not_read, unsigned_on_medium
 from bridge.importer.staging import (
     InsufficientSpace,
     bags_on,
     bytes_below,
     fetch,
     partial_name,
-    verify_room,
+    verify_space,
 )
-from bridge.importer.trust_audit import Cover, Covering, cover_imports
 from bridge.settings import BridgeSettings, BridgeZone, ImportSettings
 from bridge.stream_map import OFFLINE_LOG
 from bridge.trust import TrustStore, entered
@@ -83,7 +84,7 @@ class ImportRunResult:
 
 def run_import(
     settings: BridgeSettings,
-    order: ImportRequest,
+    request: ImportRequest,
     runtime: Runtime,
     *,
     retry_policy: RetryPolicy | None = None,
@@ -94,11 +95,11 @@ def run_import(
 
     ``cover`` makes a checkpoint over what was imported by this run or earlier runs.
     """
-    with opened(settings, order, runtime, retry_policy, watch) as context:
+    with opened(settings, request, runtime, retry_policy, watch) as context:
         verify_ledger_current(context)
         outcomes: list[ImportOutcome] = []
         try:
-            outcomes.extend(_work_through(context, order))
+            outcomes.extend(_work_through(context, request))
             unrecorded = record_imports(
                 settings, context.ledger, context.recipient, runtime, retry_policy
             )
@@ -111,7 +112,7 @@ def run_import(
 @contextmanager
 def opened(
     settings: BridgeSettings,
-    order: ImportRequest,
+    request: ImportRequest,
     runtime: Runtime,
     retry_policy: RetryPolicy | None = None,
     watch: Watch = no_progress_watch,
@@ -152,14 +153,14 @@ def opened(
             settings=expected,
             privates=[_private(path) for path in expected.zone_keys],
             recipient=recipient,
-            operator=order.operator,
+            operator=request.operator,
             now=now,
             random=runtime.random,
             watch=watch,
-            accepted=order.accepted,
-            only=order.only,
-            rejected=order.rejected,
-            reason=order.reason,
+            accepted=request.accepted,
+            only=request.only,
+            rejected=request.rejected,
+            reason=request.reason,
         )
 
 
@@ -172,7 +173,7 @@ def importing(settings: BridgeSettings) -> ImportSettings:
 def verify_ledger_current(context: ImportContext) -> None:
     """Raise BadLedger if the ledger does not have the last import: it was lost or restored."""
     last = context.bridge.note(PLAN_NOTE)
-    if last is None or last == context.ledger.reported(LAST_PLAN):
+    if last is None or last == context.ledger.noted(LAST_PLAN):
         return
     if not context.ledger.knows_plan(last):
         raise BadLedger(
@@ -193,28 +194,28 @@ def reader_key(card: Path, now: int) -> bytes:
         return identity_card.prekeys[0].prekey
 
 
-def _work_through(context: ImportContext, order: ImportRequest) -> Iterator[ImportOutcome]:
+def _work_through(context: ImportContext, request: ImportRequest) -> Iterator[ImportOutcome]:
     """The outcomes, until nothing is left to do or the hub does not accept a bundle."""
-    for medium in order.media:
+    for medium in request.media:
         _verify_mounted(medium)
-    for outcome in _outcomes(context, order):
+    for outcome in _outcomes(context, request):
         yield outcome.at(context.now, context.settings.warn_age_sec)
         if outcome.state is ImportState.PARTIAL:
             return
 
 
-def _outcomes(context: ImportContext, order: ImportRequest) -> Iterator[ImportOutcome]:
+def _outcomes(context: ImportContext, request: ImportRequest) -> Iterator[ImportOutcome]:
     """Process media batch by batch; a carrier of several bags may need all of them."""
     importer = Importer(context)
     yield from importer.recover()
-    _audit_unapproved(context, order)
+    _audit_unapproved(context, request)
     yield from importer.take_held()
     bags: deque[BagPath] = deque()
-    for medium in order.media:
+    for medium in request.media:
         try:
             bags += bags_on(medium)
         except Refused as error:
-            yield Verdicts(context).unread(carrier_name(medium.name), error)
+            yield importer.finish(not_read(context, carrier_name(medium.name), error))
     is_all = False
     while not is_all:
         yield from _fetched(context, importer, bags)
@@ -225,16 +226,14 @@ def _outcomes(context: ImportContext, order: ImportRequest) -> Iterator[ImportOu
                 yield from importer.take_held()
 
 
-def _audit_unapproved(context: ImportContext, order: ImportRequest) -> None:
+def _audit_unapproved(context: ImportContext, request: ImportRequest) -> None:
     """Audit each refused approval before anything else is done."""
-    events = [
-        ApprovalRefused(operator=order.operator, bundle_id=bundle_id, detail=order.reason)
-        for bundle_id in order.unapproved
-    ]
+    events = tuple(
+        ApprovalRefused(operator=request.operator, bundle_id=bundle_id, detail=request.reason)
+        for bundle_id in request.unapproved
+    )
     if events:
-        pending = pending_actions(context, events)
-        context.ledger.conclude(None, pending)
-        apply_pending(context, pending)
+        finish(context, Completion(events=events))
 
 
 def _verify_mounted(medium: Path) -> None:
@@ -253,8 +252,7 @@ def _fetched(
     """Copy a batch of bags from media into the inbox, within its quota; only bags that could not
     be copied have an outcome.
     """
-    verdicts, used, most = Verdicts(context), bytes_below(context.import_dir.inbox), _BATCH
-    is_first = True
+    used, most, is_first = bytes_below(context.import_dir.inbox), _BATCH, True
     while bags and most:
         bag, most, partial = bags.popleft(), most - 1, None
         try:
@@ -265,15 +263,15 @@ def _fetched(
                     bags.appendleft(bag)
                     return
                 raise _inbox_full(context, used, signed.size)
-            verify_room(context.settings, [signed], copies=2)
+            verify_space(context.settings, [signed], copies=2)
             partial = partial_name(bag, context.import_dir.inbox)
             with context.watch(f"fetching {carrier_name(bag.name)}", "bytes") as progress:
                 fetch(signed, partial, progress)
             used, is_first = used + signed.size, False
         except Refused as error:
-            yield Unsigned(context).on_medium(bag, error, partial)
+            yield importer.finish(unsigned_on_medium(context, bag, error, partial))
         except InsufficientSpace as error:
-            yield verdicts.no_room(carrier_name(bag.name), error)
+            yield importer.finish(no_space(context, carrier_name(bag.name), error))
 
 
 def _inbox_full(context: ImportContext, used: int, size: int) -> InsufficientSpace:
@@ -288,5 +286,5 @@ def _inbox_full(context: ImportContext, used: int, size: int) -> InsufficientSpa
 def _private(path: Path) -> bytes:
     text = path.read_text()
     if not _KEY.fullmatch(text):
-        raise BadSettings(f"{path} is to hold a private key of 64 hex digits")
+        raise BadSettings(f"{path}: expected a private key of 64 hex digits, got something else")
     return bytes.fromhex(text.strip())

@@ -1,4 +1,4 @@
-"""Staging of a bag from an untrusted place: pre-checked where it lies, then copied (AGB0 4.5).
+"""Staging of a bag from an untrusted place: checked where it is, then copied (AGB0 4.5).
 
 A bag is copied only if a trusted exporter has signed it, which is decided from its tag files alone,
 whose sizes are bounded; of any other bag only a fingerprint is stored. Everything after the copy is
@@ -327,7 +327,7 @@ class InsufficientSpace(VeenError):
     error_code = "NO_ROOM"
 
 
-def verify_room(settings: ImportSettings, bags: Sequence[SignedBag], copies: int) -> None:
+def verify_space(settings: ImportSettings, bags: Sequence[SignedBag], copies: int) -> None:
     """Raise InsufficientSpace unless ``copies`` of the bags and their plain content fit on disk,
     with the reserve left free.
     """
@@ -336,8 +336,9 @@ def verify_room(settings: ImportSettings, bags: Sequence[SignedBag], copies: int
     needed = copies * sum(bag.size for bag in bags) + _in_the_clear(bags[0].carrier, settings)
     if needed + settings.reserve_bytes > free:
         raise InsufficientSpace(
-            f"letting it in takes {needed} bytes below {settings.state}, and {free} are free, of "
-            f"which reserve_bytes keeps {settings.reserve_bytes}; make room and run this again"
+            f"{settings.state}: expected {needed} bytes of free disk space for this carrier and "
+            f"{settings.reserve_bytes} beyond them (reserve_bytes), got {free}; free disk space "
+            "and run this again"
         )
 
 

@@ -7,15 +7,15 @@ SQLite, so that the cost does not grow with the ledger.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final
 
 from bridge.importer.commit import PLAN_NOTE
 from bridge.importer.directory import ImportDirectory
-from bridge.importer.ledger import REMEDY, SCHEMA, BadLedger, BundleRow, SeqSpan, SourceStream
+from bridge.importer.ledger import BundleRow, SeqSpan, SourceStream
+from bridge.importer.ledger_file import BadLedger, read_only
 from bridge.importer.outcome import ImportState
 from bridge.importer.run import LAST_PLAN
 from veen.system import sqlite
@@ -61,9 +61,21 @@ def ledger_is_stale(ledger: Path, outbox: Path) -> bool:
     last = _read_value(outbox, "SELECT value FROM notes WHERE name = ?", PLAN_NOTE)
     if last is None:
         return False
-    if _read_value(ledger, "SELECT value FROM told WHERE name = ?", LAST_PLAN) == last:
-        return False
-    return _read_value(ledger, "SELECT plan_id FROM plans WHERE plan_id = ?", last) is None
+    if not ledger.exists():
+        return True
+    try:
+        with read_only(ledger) as db:
+            return db is None or not _has_plan(db, last)
+    except BadLedger:
+        return True
+
+
+def _has_plan(db: sqlite3.Connection, plan_id: bytes) -> bool:
+    query = """
+        SELECT 1 FROM notes WHERE name = ? AND value = ?
+        UNION ALL SELECT 1 FROM plans WHERE plan_id = ?
+    """
+    return db.execute(query, (LAST_PLAN, plan_id, plan_id)).fetchone() is not None
 
 
 def _read_value(path: Path, query: str, name: str | bytes) -> bytes | None:
@@ -138,12 +150,10 @@ def import_status(import_dir: ImportDirectory, most: StatusLimits | None = None)
     inbox = _names(import_dir.inbox)
     if not import_dir.ledger.exists():
         return _empty_status(inbox)
-    with _reading(import_dir.ledger) as db:
-        return (
-            read_status(db, inbox, most or StatusLimits())
-            if _is_begun(db, import_dir.ledger)
-            else _empty_status(inbox)
-        )
+    with read_only(import_dir.ledger) as db:
+        if db is None:
+            return _empty_status(inbox)
+        return read_status(db, inbox, most or StatusLimits())
 
 
 def read_status(db: sqlite3.Connection, inbox: int, most: StatusLimits) -> ImporterStatus:
@@ -160,8 +170,8 @@ def read_status(db: sqlite3.Connection, inbox: int, most: StatusLimits) -> Impor
             _bundle(row) for row in db.execute(_UNFINISHED, (*open_states, most.bundles))
         ),
         inbox=inbox,
-        unclosed=_count(db, "SELECT count(*) FROM closings"),
-        uncovered=_count(db, "SELECT count(*) FROM told WHERE name GLOB 'uncovered/*'"),
+        unclosed=_count(db, "SELECT count(*) FROM pending"),
+        uncovered=_count(db, "SELECT count(*) FROM notes WHERE name GLOB 'uncovered/*'"),
     )
 
 
@@ -198,19 +208,3 @@ def _names(folder: Path) -> int:
     if not folder.is_dir():
         return 0
     return sum(not path.name.startswith(".") for path in folder.iterdir())
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open the ledger read-only without creating files, in one read transaction."""
-    with (
-        sqlite.errors_translated(path, BadLedger, REMEDY),
-        closing(sqlite.connect_read_only(path, leave_no_files=True)) as db,
-    ):
-        db.execute("BEGIN")
-        yield db
-
-
-def _is_begun(db: sqlite3.Connection, path: Path) -> bool:
-    """Whether the ledger has its tables; if not, it is just being created."""
-    return bool(sqlite.verified_version(db, path, SCHEMA))

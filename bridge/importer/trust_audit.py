@@ -1,128 +1,25 @@
-"""Audit entries about trust changes, and checkpoints over what was imported (AGB0 4.5, 4.6).
+"""Audit entries about trust changes (AGB0 4.6).
 
 A change of the trust store is in the audit log before a carrier is verified with it. Changes that
 people entered are recorded as entered; a difference that nobody entered is recorded by the run that
 detects it. The initial trust store of a zone is no change.
-
-The bridge does not make or anchor checkpoints, since its identity writes import streams only; it
-records that a checkpoint of this zone's hub covers an import, where the settings ask for it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
-from bridge.audit_log import ImportCheckpoint, TrustChanged
-from bridge.errors import printable
+from bridge.audit_log import TrustChanged
 from bridge.importer.context import ImportContext
-from bridge.importer.finish import apply_pending, pending_actions
-from bridge.importer.ledger import PendingActions, Uncovered
+from bridge.importer.finish import Completion, finish
+from bridge.importer.ledger import LedgerChange, LedgerNote
 from bridge.trust import FILE, TrustChange
-from veen.errors import VeenError
-from veen.recorder_checkpoint import RecorderCheckpoint
 
-_SIGNED: Final = "\nReceived by"
-"""The line of a printed receipt for a signature by hand."""
 _NAME: Final = "trust"
 _LINE: Final = 4000
-
-
-@dataclass(frozen=True, slots=True)
-class Covered:
-    """A covering checkpoint. ``anchor`` is the name of its anchor; ``trouble`` why there is none,
-    if there should be.
-    """
-
-    checkpoint: RecorderCheckpoint
-    anchor: str | None = None
-    trouble: str | None = None
-
-
-Cover = Callable[[], Covered]
-"""Has the hub make a checkpoint over all streams, and anchors it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Covering:
-    """The result: ``covered``, and ``trouble`` if something is still to be done."""
-
-    bundles: int
-    covered: Covered | None
-    trouble: str | None
-
-
-def cover_imports(context: ImportContext, cover: Cover) -> Covering | None:
-    """Enter a checkpoint in the audit log and on the receipts; None if no bundle waits for one.
-
-    An error is returned, and the next run retries: the import itself is done.
-    """
-    waiting = context.ledger.uncovered()
-    if not waiting:
-        return None
-    bundle_ids = [uncovered.bundle_id for uncovered in waiting]
-    try:
-        covered = cover()
-    except VeenError as error:
-        return Covering(len(bundle_ids), None, f"no checkpoint covers the import yet: {error}")
-    beyond = _beyond(context, waiting, covered.checkpoint)
-    if beyond is not None:
-        return Covering(len(bundle_ids), None, beyond)
-    event = ImportCheckpoint(
-        operator=context.operator,
-        checkpoint_id=covered.checkpoint.checkpoint_id,
-        checkpoint_at=covered.checkpoint.created_at,
-        log_root=covered.checkpoint.log_root,
-        bundles=len(bundle_ids),
-        anchor=covered.anchor,
-    )
-    pending = PendingActions(
-        token=context.random(16),
-        bodies=(context.audit_outbox.body(event),),
-        writes=tuple(_receipts(context, bundle_ids, covered)),
-    )
-    context.ledger.cover(bundle_ids, pending)
-    apply_pending(context, pending)
-    return Covering(len(bundle_ids), covered, covered.trouble)
-
-
-def _beyond(
-    context: ImportContext, waiting: Sequence[Uncovered], checkpoint: RecorderCheckpoint
-) -> str | None:
-    """An error if the checkpoint does not reach an import."""
-    for uncovered in waiting:
-        row, plan = (
-            context.ledger.bundle(uncovered.bundle_id),
-            context.ledger.plan(uncovered.bundle_id),
-        )
-        last = plan.target_to if plan is not None else uncovered.target_to
-        if row is None or last is None:
-            continue
-        end = checkpoint.end(row.target)
-        if end is None or end.last_seq < last:
-            return (
-                f"the checkpoint does not reach {printable(row.target)} {last}: does the "
-                "hub know the stream under [[streams]]?"
-            )
-    return None
-
-
-def _receipts(
-    context: ImportContext, bundle_ids: Sequence[bytes], covered: Covered
-) -> list[tuple[str, str]]:
-    """The printed receipts with the checkpoint added."""
-    line = f"Covered by  checkpoint {covered.checkpoint.checkpoint_id.hex()}\n"
-    if covered.anchor is not None:
-        line += f"            anchored as {covered.anchor}\n"
-    written = []
-    for bundle_id in bundle_ids:
-        path = context.import_dir.receipts / f"{bundle_id.hex()}.txt"
-        if path.exists():
-            text, _, signed = path.read_text().rpartition(_SIGNED)
-            written.append((context.import_dir.inside(path), f"{text}{line}{_SIGNED}{signed}"))
-    return written
 
 
 class TrustHistory(NamedTuple):
@@ -148,16 +45,15 @@ class TrustHistory(NamedTuple):
         files = None if document[0] is None else frozenset(document[0])
         return cls(files, frozenset(TrustChange(*change) for change in document[1]))
 
-    def encode(self) -> tuple[str, bytes]:
-        """Name and value in the import ledger."""
+    def encode(self) -> LedgerNote:
         files = None if self.files is None else sorted(self.files)
-        return _NAME, json.dumps([files, sorted(self.changes)]).encode()
+        return LedgerNote(_NAME, json.dumps([files, sorted(self.changes)]).encode())
 
 
 def audit_trust_changes(context: ImportContext) -> None:
     """Audit every change since the last run, or raise AuditPending."""
     recorded, files = (
-        TrustHistory.decode(context.ledger.reported(_NAME)),
+        TrustHistory.decode(context.ledger.noted(_NAME)),
         frozenset(context.trust.files),
     )
     new = [change for change in dict.fromkeys(context.changes) if change not in recorded.changes]
@@ -174,12 +70,11 @@ def audit_trust_changes(context: ImportContext) -> None:
         ),
     ]
     if not events:
-        context.ledger.note_text(now.encode())
+        context.ledger.note(now.encode())
         return
     events[-1] = replace(events[-1], believed="\n".join(sorted(files)))
-    pending = pending_actions(context, events)
-    context.ledger.conclude(None, pending, detail=now.encode())
-    apply_pending(context, pending)
+    change = LedgerChange(notes=(now.encode(),))
+    finish(context, Completion(events=tuple(events), change=change))
 
 
 def _unentered(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bridge.audit_log import StreamThawed
 from bridge.errors import printable
-from bridge.importer.finish import apply_pending, pending_actions
-from bridge.importer.ledger import SourceStream
+from bridge.importer.finish import Completion, finish, finish_interrupted
+from bridge.importer.ledger import LedgerChange, SourceStream
 from bridge.importer.run import ImportRequest, opened, verify_ledger_current
 from bridge.settings import BridgeSettings
 from veen.client.transport import RetryPolicy
@@ -20,7 +20,7 @@ class NotFrozen(VeenError):
 def unfreeze(
     settings: BridgeSettings,
     stream: SourceStream,
-    order: ImportRequest,
+    request: ImportRequest,
     runtime: Runtime,
     retry_policy: RetryPolicy | None = None,
     *,
@@ -32,24 +32,28 @@ def unfreeze(
     is still refused. With ``forget`` the stored checkpoint of the hub is dropped, and the next one
     is accepted.
     """
-    with opened(settings, order, runtime, retry_policy) as context:
+    with opened(settings, request, runtime, retry_policy) as context:
         verify_ledger_current(context)
-        context.audit_outbox.settle()
-        for pending in context.ledger.closings():
-            apply_pending(context, pending)
+        finish_interrupted(context)
         seq = context.ledger.frozen_at(stream)
         if seq is None:
-            raise NotFrozen(f"{printable(stream.name)} is not frozen; see veen bridge status")
+            raise NotFrozen(
+                f"{printable(stream.name)}: expected a frozen stream, got one that is not; "
+                "veen bridge status lists them"
+            )
         event = StreamThawed(
-            operator=order.operator,
+            operator=request.operator,
             source_hub_id=stream.source_hub_id,
             stream=stream.name,
             seq=seq,
-            reason=order.reason,
+            reason=request.reason,
             is_forgotten=forget,
         )
         stored = context.import_dir.inside(context.import_dir.checkpoint(stream.source_hub_id))
-        pending = pending_actions(context, [event], removals=(stored,) if forget else ())
-        context.ledger.unfreeze(stream, pending)
-        apply_pending(context, pending)
+        completion = Completion(
+            events=(event,),
+            change=LedgerChange(unfrozen=stream),
+            removals=(stored,) if forget else (),
+        )
+        finish(context, completion)
         return seq

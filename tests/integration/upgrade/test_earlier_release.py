@@ -21,8 +21,9 @@ from typer.testing import CliRunner
 
 from bridge.audit_log import read_log
 from bridge.connect import open_bridge_client
-from bridge.importer.directory import ImportDirectory, quarantined
+from bridge.importer.directory import ImportDirectory
 from bridge.importer.ledger import ImportLedger
+from bridge.importer.reason import quarantined
 from bridge.importer.status import import_status
 from bridge.settings import BridgeHubConfig, IdentitySettings
 from bridge.stream_map import OFFLINE_LOG
@@ -72,7 +73,16 @@ def test_a_log_of_an_earlier_version_verifies(zones: Path, zone: str) -> None:
     assert json.loads(done.stdout)["ok"] is True
 
 
-def test_an_import_ledger_of_an_earlier_version_is_read(zones: Path) -> None:
+def test_an_import_ledger_of_an_earlier_version_is_shown_and_not_changed(zones: Path) -> None:
+    import_dir = ImportDirectory(zones / "z2" / "import")
+    before = import_dir.ledger.read_bytes()
+    status = import_status(import_dir)
+    assert status.bundles == {"imported": 1, "waiting": 1}
+    assert ["events 3 to 4" in row.detail for row in status.unfinished] == [True]
+    assert import_dir.ledger.read_bytes() == before
+
+
+def test_an_import_ledger_of_an_earlier_version_is_migrated(zones: Path) -> None:
     import_dir = ImportDirectory(zones / "z2" / "import")
     with closing(ImportLedger(import_dir.ledger)) as ledger:
         rows = {row.state: row for row in ledger.bundles()}

@@ -47,11 +47,10 @@ POINTS: dict[str, tuple[type, str]] = {
     "submit": (HubApi, "submit_batch"),
     "settle": (Outbox, "settle"),
     "flush": (Client, "flush"),
-    "finish": (ImportLedger, "finish"),
     "conclude": (ImportLedger, "conclude"),
     "audit": (AuditOutbox, "once"),
     "move": (ImportDirectory, "move"),
-    "closed": (ImportLedger, "closed"),
+    "applied": (ImportLedger, "applied"),
     "take": (importer.Importer, "take"),
 }
 HASTY = RetryPolicy(attempts=3, first_sec=0.01, most_sec=0.05, timeout_sec=10)

@@ -233,7 +233,7 @@ source = "{self.world.stream}"
             held = [seq for span in spans for seq in range(span.first, span.last + 1)]
             assert held == sorted(seqs)
             assert ledger.open_plans() == []
-            assert ledger.closings() == []
+            assert ledger.pending() == []
 
     def _check_report(self, imported: set[int], excluded: set[int]) -> None:
         """O5: the reconciliation says of every event what became of it, and of none two things."""

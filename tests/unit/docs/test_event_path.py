@@ -1,4 +1,6 @@
-"""Every file and function that the path of an event names exists (docs/architecture.md)."""
+"""Every file and function on the paths of an event and of a bundle exists
+(docs/architecture.md).
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,21 @@ from support.paths import ROOT
 
 PAGE = ROOT / "docs" / "architecture.md"
 HEADING = "## The path of an event\n"
+BUNDLE = "## The path of one bundle\n"
 _DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"[\w/]+\.py\b")
 _QUOTED = re.compile(r"`([^`]+)`")
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
-def section() -> str:
-    _, _, after = PAGE.read_text().partition(HEADING)
+def section(heading: str = HEADING) -> str:
+    _, _, after = PAGE.read_text().partition(heading)
     return after.partition("\n## ")[0]
+
+
+def bundle_path() -> str:
+    """The section about one bundle, up to its table of modules."""
+    return section(BUNDLE).partition("\n| modules of ")[0]
 
 
 def table_cells(text: str) -> list[str]:
@@ -67,6 +75,12 @@ def missing_in_cell(cell: str) -> Iterator[str]:
 
 def test_every_file_and_function_exists() -> None:
     assert list(missing(section())) == []
+
+
+def test_every_file_and_function_on_the_path_of_a_bundle_exists() -> None:
+    path = bundle_path()
+    assert "ImportLedger.conclude" in path
+    assert list(missing(path)) == []
 
 
 def test_every_step_names_functions() -> None:

@@ -53,7 +53,7 @@ def test_i14_killed_inside_a_batch_or_between_two(
 
 
 def test_i16_killed_after_the_last_event_and_before_the_success(zone: Any, zygote: Any) -> None:
-    assert _dies_and_recovers(zone, zygote, ["finish", "before", 1]) == ["imported"]
+    assert _dies_and_recovers(zone, zygote, ["conclude", "before", 1]) == ["imported"]
 
 
 def test_i16_killed_with_the_success_written_down_and_not_audited(zone: Any, zygote: Any) -> None:
@@ -77,10 +77,10 @@ def test_i18_killed_around_the_move_to_the_archive(zone: Any, zygote: Any, when:
         ["begin", "after", 1],
         ["move", "after", 1],
         ["emit", "after", 2],
-        ["finish", "after", 1],
+        ["conclude", "after", 1],
         ["audit", "after", 2],
         ["move", "after", 2],
-        ["closed", "after", 1],
+        ["applied", "after", 1],
     ],
     ids=lambda item: "-".join(map(str, item)),
 )

@@ -10,7 +10,7 @@ import pytest
 
 from bridge.carrier.directory import BagPath
 from bridge.carrier.format import Packing
-from bridge.importer.staging import InsufficientSpace, check_signed, verify_room
+from bridge.importer.staging import InsufficientSpace, check_signed, verify_space
 from bridge.trust import TrustStore
 from support.bridge import bridge_world
 
@@ -36,9 +36,7 @@ def test_a_carrier_for_which_there_is_no_room_is_not_copied_and_goes_in_later(
         with_free(patched, SPARE)
         (outcome,) = zone.run(*media).outcomes
     assert (outcome.state.value, outcome.code) == ("incomplete", "NO_ROOM")
-    assert (
-        f"and {SPARE} are free, of which reserve_bytes keeps {SPARE}; make room" in outcome.detail
-    )
+    assert f"{SPARE} beyond them (reserve_bytes), got {SPARE}; free disk space" in outcome.detail
     assert zone.files("inbox") == stored
     assert zone.kinds() == ["import.failed"]
     assert zone.states(*media) == ["imported"]
@@ -57,10 +55,10 @@ def test_what_is_unpacked_and_scanned_needs_room_too(
     settings = zone.settings.importing
     with_free(monkeypatch, SPARE + 2 * volume + 2 * plain)
     signed = check_signed(BagPath.of(bag), TrustStore.read(zone.settings.trust), 1 << 30)
-    verify_room(settings, [signed], copies=2)
+    verify_space(settings, [signed], copies=2)
     with_free(monkeypatch, SPARE + 2 * volume + 2 * plain - 1)
     with pytest.raises(InsufficientSpace):
-        verify_room(settings, [signed], copies=2)
+        verify_space(settings, [signed], copies=2)
 
 
 def test_a_carrier_that_claims_to_be_huge_is_judged_by_what_it_is(zone: Any) -> None:

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
+from bridge.importer.completion import Covered
 from bridge.importer.rebuild import rebuild_ledger
 from bridge.importer.run import ImportRequest, run_import
-from bridge.importer.trust_audit import Covered
 from recorder.anchor.ledger import AnchorLedger
 from recorder.checkpoints.store import read_document
 from recorder.index.rebuild import create
@@ -176,7 +176,7 @@ def test_what_waits_for_a_checkpoint_is_known_to_a_ledger_that_is_made_again(
     rebuild_ledger(zone.settings, ImportRequest(operator=zone.name), zone.around())
     again = run_import(zone.settings, ImportRequest(operator=zone.name), zone.around(), cover=cover)
     assert again.covering is not None
-    assert "does not reach import/z1/covered 3" in str(again.covering.trouble)
+    assert "expected it to reach event 3 of import/z1/covered, got 0" in str(again.covering.trouble)
     assert recorded.bring(code=0)["checkpoint"]["bundles"] == 1
     rebuild_ledger(zone.settings, ImportRequest(operator=zone.name), zone.around())
     last = run_import(zone.settings, ImportRequest(operator=zone.name), zone.around(), cover=cover)
@@ -205,7 +205,9 @@ def test_a_checkpoint_that_does_not_reach_the_import_does_not_count(
 
     result = run_import(zone.settings, order, zone.around(), cover=short)
     assert result.covering is not None
-    assert "does not reach import/z1/covered 3" in str(result.covering.trouble)
+    assert "expected it to reach event 3 of import/z1/covered, got 0" in str(
+        result.covering.trouble
+    )
     assert "import.checkpoint" not in zone.kinds()
 
     def failing() -> Covered:

@@ -68,7 +68,7 @@ def test_h10_of_an_unsigned_bag_only_hashes_are_kept(zone: Any, trick: Any, way:
     assert bytes_below(zone.import_dir.root) < JUNK
     assert zone.files("inbox") == []
     (reason,) = reasons(zone)
-    assert (reason["code"], reason["kept"]) == (code, "hashes")
+    assert (reason["code"], reason["stored"]) == (code, "hashes")
     due = h((medium / outcome.name / "carrier.sig").read_bytes()).hex() if media else "carrier.sig"
     assert any(due in line for line in reason["hashes"])
     assert f"{JUNK} bytes  data/junk.agv\n" in reason["hashes"]
@@ -138,7 +138,7 @@ def test_h10_a_full_quarantine_keeps_hashes_of_what_is_signed(zone: Any) -> None
         stranger = bridge_world.World(stream=f"export/stranger-{number}").grow(20)
         (outcome,) = zone.run(zone.carry(stranger.bundle(1, 20))).outcomes
         assert (outcome.state.value, outcome.code) == ("quarantined", "UNMAPPED")
-    stored = [reason.get("kept") for reason in reasons(zone)]
+    stored = [reason.get("stored") for reason in reasons(zone)]
     assert "hashes" in stored
     assert None in stored
     assert zone.files("inbox") == []

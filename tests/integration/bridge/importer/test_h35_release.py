@@ -94,7 +94,7 @@ def test_h35_room_and_age_are_told_before_anybody_is_asked(
         patched.setattr(os, "statvfs", lambda _path: full)
         (row,) = verify(zone, medium)
     assert row["code"] == "NO_ROOM"
-    assert "make room" in row["obstacle"]
+    assert "free disk space" in row["obstacle"]
     zone.write_settings(importing="warn_age_days = 0")
     (row,) = verify(zone, medium)
     assert (row["code"], row["obstacle"]) == (None, None)
@@ -104,7 +104,7 @@ def test_h35_room_and_age_are_told_before_anybody_is_asked(
 def test_h35_a_bundle_comes_out_of_quarantine_once_its_stream_is_mapped(zone: Any) -> None:
     medium, name = stranger(zone)
     assert zone.states(medium) == ["quarantined"]
-    with pytest.raises(NotReleased, match="still cannot go in and stays in quarantine"):
+    with pytest.raises(NotReleased, match="still cannot be imported and stays in quarantine"):
         released(zone, name[:16])
     assert zone.files("quarantine") == [name]
     map_stranger(zone)

@@ -11,7 +11,8 @@ import pytest
 
 from bridge.carrier.format import CarrierLedger
 from bridge.importer.directory import ImporterBusy
-from bridge.importer.ledger import BadLedger, SourceStream
+from bridge.importer.ledger import SourceStream
+from bridge.importer.ledger_file import BadLedger
 from bridge.importer.rebuild import rebuild_ledger
 from bridge.importer.run import ImportRequest
 from bridge.importer.unfreeze import NotFrozen, unfreeze
@@ -47,7 +48,7 @@ def test_i22_a_ledger_that_is_lost_or_old_is_refused_and_made_again(zone: Any, w
 def test_i22_a_success_that_was_not_audited_is_told_when_the_ledger_is_made_again(
     zone: Any, zygote: Any
 ) -> None:
-    assert zygote.run(zone, zone.medium(1, 3), point=["finish", "before", 1])[0] < 0
+    assert zygote.run(zone, zone.medium(1, 3), point=["conclude", "before", 1])[0] < 0
     for path in zone.import_dir.root.glob("ledger.db*"):
         path.unlink()
     rebuild_ledger(zone.settings, ImportRequest(operator=zone.name), zone.around())
@@ -194,7 +195,7 @@ def test_i26_a_frozen_stream_goes_on_by_an_operators_word_and_the_evidence_stays
     stream = SourceStream(bridge_world.IDENTITY.hub_id, zone.world.stream)
     order = ImportRequest(operator=zone.name, reason="case 12")
     assert zone.states(zone.medium(1, 4)) == ["imported"]
-    with pytest.raises(NotFrozen, match="not frozen"):
+    with pytest.raises(NotFrozen, match="expected a frozen stream"):
         unfreeze(zone.settings, stream, order, zone.around())
     raw = _other(zone, 2).bundle(1, 6, 8)
     lie = zone.carry(
@@ -233,7 +234,7 @@ def test_i26_a_thaw_that_is_killed_is_audited_once_or_not_at_all(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("bridge.importer.unfreeze.apply_pending", killed)
+        patched.setattr("bridge.importer.finish._apply", killed)
         with pytest.raises(KeyboardInterrupt):
             unfreeze(zone.settings, stream, order, zone.around())
     assert "stream.thawed" not in zone.kinds()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bridge.importer.ledger import BadLedger
+from bridge.importer.ledger_file import BadLedger
 
 
 def status(zone: Any) -> Any:

@@ -12,7 +12,7 @@ import pytest
 
 from bridge.carrier.format import CarrierLedger
 from bridge.importer.approvals import APPROVE, REJECT, Approval, decide
-from bridge.importer.ledger import ImportLedger, PendingActions, SourceStream
+from bridge.importer.ledger import ImportLedger, LedgerChange, PendingActions, SourceStream
 from bridge.importer.rebuild import rebuild_ledger
 from bridge.importer.run import ImportRequest
 from bridge.importer.unfreeze import unfreeze
@@ -132,7 +132,7 @@ def test_a_ledger_that_an_earlier_version_wedged_is_closed(zone: Any, by: str) -
     moves = (("staging/second", zone.import_dir.inside(place)),)
     with ImportLedger(zone.import_dir.ledger) as ledger:
         closing = PendingActions(token=bytes(16), moves=moves, removals=("inbox/second",))
-        ledger.conclude(ledger.bundle(bundle_id), closing)
+        ledger.conclude(LedgerChange(row=ledger.bundle(bundle_id)), closing)
     if by == "thaw":
         stream = SourceStream(bridge_world.IDENTITY.hub_id, zone.world.stream)
         unfreeze(
@@ -195,7 +195,7 @@ def test_a_rejection_is_remembered_until_the_bundle_is_asked_for_by_name(zone: A
     assert zone.states(medium) == ["rejected"]
     assert zone.states(medium, only=(name,)) == ["imported"]
     (success,) = (audit for audit in zone.audits() if audit.KIND == "import.success")
-    assert "let in by name, and had been rejected by" in success.verification_result
+    assert "imported by name, and had been rejected by" in success.verification_result
     zone.check([1, 2, 3])
     rebuild_ledger(zone.settings, ImportRequest(operator=zone.name), zone.around())
     assert zone.states(medium) == ["duplicate"]

@@ -157,17 +157,17 @@ def test_a_ledger_that_is_made_again_knows_what_was_told(zone: Any) -> None:
 def test_nothing_is_told_twice_though_a_ledger_was_just_made_again_when_it_ended(
     zone: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    restore = ImportLedger.restore
+    conclude = ImportLedger.conclude
 
     def ended(*given: Any) -> None:
-        restore(*given)
+        conclude(*given)
         raise KeyboardInterrupt
 
     pin(zone)
     change(zone, f"pinned exporter z9 {OTHER.hex()}")
     zone.run()
     with monkeypatch.context() as patched:
-        patched.setattr(ImportLedger, "restore", ended)
+        patched.setattr(ImportLedger, "conclude", ended)
         with pytest.raises(KeyboardInterrupt):
             rebuild_ledger(zone.settings, ImportRequest(operator=zone.name), zone.around())
     zone.run()

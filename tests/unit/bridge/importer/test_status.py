@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from bridge.importer.directory import ImportDirectory
-from bridge.importer.ledger import BadLedger, BundleRow, ImportLedger, SeqSpan, SourceStream
+from bridge.importer.ledger import BundleRow, ImportLedger, SeqSpan, SourceStream
+from bridge.importer.ledger_file import BadLedger
 from bridge.importer.outcome import ImportState
 from bridge.importer.status import StatusLimits, import_status
 
@@ -45,7 +46,7 @@ def hold(import_dir: ImportDirectory, spans: Iterable[tuple[int, int]]) -> None:
 def note(import_dir: ImportDirectory, *rows: BundleRow) -> None:
     with ImportLedger(import_dir.ledger) as ledger:
         for row in rows:
-            ledger.note(row)
+            ledger.update(row)
 
 
 def joined(places: set[int]) -> list[SeqSpan]:
@@ -111,7 +112,7 @@ def test_a_ledger_that_is_being_made_is_empty(import_dir: ImportDirectory) -> No
 
 def test_sees_what_an_import_that_goes_on_has_written(import_dir: ImportDirectory) -> None:
     with ImportLedger(import_dir.ledger) as ledger:
-        ledger.note(a_bundle(1))
+        ledger.update(a_bundle(1))
         assert import_status(import_dir).bundles == {"imported": 1}
 
 
