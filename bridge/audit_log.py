@@ -30,6 +30,9 @@ CHECKPOINTS: Final = "checkpoints"
 """The kinds of evidence of two histories."""
 _log = logging.getLogger(__name__)
 
+_EARLIER_NAMES: Final = {"told": "detail", "is_forgotten": "checkpoint_dropped"}
+"""Names of fields in entries of earlier releases."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEvent:
@@ -51,8 +54,8 @@ class AuditEvent:
 
         Fields with a default may be absent, as in entries of earlier versions.
         """
-        if type(document) is dict and "told" in document:  # the name of ``detail`` before 0.1
-            document = {"detail" if name == "told" else name: document[name] for name in document}
+        if type(document) is dict:
+            document = {_EARLIER_NAMES.get(name, name): document[name] for name in document}
         hints = get_type_hints(cls)
         known = {field.name: field.default is MISSING for field in fields(cls)}
         needed = {name for name, is_needed in known.items() if is_needed}
@@ -307,7 +310,7 @@ class Equivocation(AuditEvent):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamThawed(AuditEvent):
     """An operator unfroze a stream, which continues the held history; ``seq`` is where the other
-    history diverges. The evidence is preserved. With ``is_forgotten`` the held checkpoint of its
+    history diverges. The evidence is preserved. With ``checkpoint_dropped`` the held checkpoint of its
     hub is dropped, and the next checkpoint is accepted.
     """
 
@@ -316,7 +319,7 @@ class StreamThawed(AuditEvent):
     stream: str
     seq: int
     reason: str
-    is_forgotten: bool = False
+    checkpoint_dropped: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

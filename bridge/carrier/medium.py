@@ -73,7 +73,7 @@ def write_medium(bag: Path, medium: Path, progress: Progress = no_progress) -> P
 
     ``progress`` counts bytes, both when they are written and when they are read.
     """
-    verify_room([bag], medium)
+    verify_free_space([bag], medium)
     count = ProgressCounter(2 * _size(bag), progress)
     with ExitStack() as stack:
         top = stack.enter_context(Directory.root(medium))
@@ -127,7 +127,7 @@ def _size(bag: Path) -> int:
     return sum(path.stat().st_size for path in bag.rglob("*") if path.is_file())
 
 
-def verify_room(bags: Sequence[Path], medium: Path) -> None:
+def verify_free_space(bags: Sequence[Path], medium: Path) -> None:
     """Raise BadMedium if a medium has no space for all of these bags, before it is written to."""
     sizes = [path.stat().st_size for bag in bags for path in bag.rglob("*") if path.is_file()]
     if not sizes:

@@ -29,7 +29,7 @@ from bridge.carrier.medium import (
     has_verifier,
     put_verifier,
     read_small,
-    verify_room,
+    verify_free_space,
     verify_written,
     write_medium,
 )
@@ -126,7 +126,7 @@ class ExportAudit:
         except AuditPending:
             raise
         except OSError as error:
-            detail = f"{error.filename or 'staging'}: {error.strerror}; make room, and run it again"
+            detail = f"{error.filename or 'staging'}: {error.strerror}; free some space, and run it again"
             failure = StagingFailed(detail)
             self._record(failure, stream, entry)
             raise failure from error
@@ -188,7 +188,7 @@ def deliver(
             missing = [
                 bag for bag, of in places if of == medium and not _is_there(medium, bag.name)
             ]
-            verify_room(missing, medium)
+            verify_free_space(missing, medium)
             has_verifier(medium)
     delivered = tuple(_deliver(bag, medium, media, progress) for bag, medium in places)
     for medium in dict.fromkeys(medium for _, medium in places):

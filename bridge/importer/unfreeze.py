@@ -47,7 +47,7 @@ def unfreeze(
             stream=stream.name,
             seq=seq,
             reason=request.reason,
-            is_forgotten=forget,
+            checkpoint_dropped=forget,
         )
         stored = context.import_dir.inside(context.import_dir.checkpoint(stream.source_hub_id))
         completion = Completion(

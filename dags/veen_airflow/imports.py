@@ -77,14 +77,14 @@ def batch(waiting: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         for carrier in waiting
     ]
     ranked.sort(key=lambda carrier: not is_signed(carrier["bags"][0]))
-    taken, room = list[dict[str, Any]](), MAX_ARGV_BYTES
+    taken, remaining = list[dict[str, Any]](), MAX_ARGV_BYTES
     for carrier in ranked:
         sizes = accumulate(len(os.fsencode(bag)) + _PER_PATH for bag in carrier["bags"])
-        fitting = [bag for bag, size in zip(carrier["bags"], sizes, strict=True) if size <= room]
+        fitting = [bag for bag, size in zip(carrier["bags"], sizes, strict=True) if size <= remaining]
         if taken and len(fitting) < len(carrier["bags"]):
             break
         taken.append({**carrier, "bags": fitting})
-        room -= sum(len(os.fsencode(bag)) + _PER_PATH for bag in fitting)
+        remaining -= sum(len(os.fsencode(bag)) + _PER_PATH for bag in fitting)
     return taken
 
 

@@ -24,7 +24,7 @@ from recorder.service.errors import Refusal
 from recorder.service.packages import Proofs
 from recorder.service.recording import Audits
 from recorder.service.requests import Principals, ServiceStreams, Submissions, Viewing, Waits
-from recorder.service.supervisor import QueryHttpMetrics, ServiceHome, WakeSocket, edge_metrics
+from recorder.service.supervisor import QueryHttpMetrics, ServiceHome, WakeSocket, http_metrics
 from recorder.settings import RecorderSettings
 from veen.system.environment import Runtime
 from veen.wire import canonical_json
@@ -101,7 +101,7 @@ def install_context(app: Flask, settings: RecorderSettings, waits: Waits) -> Non
         viewing=Viewing(results, home.rows, settings.query.max_page, index),
         proofs=Proofs(settings, index, HubIdentityFile(home.hub_identity)),
         registry=registry,
-        metrics=edge_metrics(registry),
+        metrics=http_metrics(registry),
         wake=wake_socket.notify,
         index=index,
         follower=home.follower,

@@ -157,7 +157,7 @@ class RunnerMetrics:
     duration: Histogram
 
 
-def edge_metrics(registry: CollectorRegistry) -> QueryHttpMetrics:
+def http_metrics(registry: CollectorRegistry) -> QueryHttpMetrics:
     return QueryHttpMetrics(
         requests=Counter(
             "veen_query_requests", "Requests, by route and status", ("route", "status"),

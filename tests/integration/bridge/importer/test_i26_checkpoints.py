@@ -217,7 +217,7 @@ def test_i26_an_operator_lets_the_other_history_go_on(yard: Any) -> None:
         check=True, capture_output=True, timeout=60,
     )  # fmt: skip
     unfrozen = yard.audits()[-1]
-    assert (unfrozen.KIND, unfrozen.stream, unfrozen.is_forgotten) == (
+    assert (unfrozen.KIND, unfrozen.stream, unfrozen.checkpoint_dropped) == (
         "stream.thawed",
         BESIDE,
         True,
