@@ -310,8 +310,8 @@ class Equivocation(AuditEvent):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamThawed(AuditEvent):
     """An operator unfroze a stream, which continues the held history; ``seq`` is where the other
-    history diverges. The evidence is preserved. With ``checkpoint_dropped`` the held checkpoint of its
-    hub is dropped, and the next checkpoint is accepted.
+    history diverges. The evidence is preserved. With ``checkpoint_dropped`` the held checkpoint of
+    its hub is dropped, and the next checkpoint is accepted.
     """
 
     KIND: ClassVar[str] = "stream.thawed"

@@ -126,7 +126,7 @@ class ExportAudit:
         except AuditPending:
             raise
         except OSError as error:
-            detail = f"{error.filename or 'staging'}: {error.strerror}; free some space, and run it again"
+            detail = f"{error.filename or 'staging'}: {error.strerror}; free space, and run again"
             failure = StagingFailed(detail)
             self._record(failure, stream, entry)
             raise failure from error

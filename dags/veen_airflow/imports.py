@@ -80,7 +80,9 @@ def batch(waiting: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     taken, remaining = list[dict[str, Any]](), MAX_ARGV_BYTES
     for carrier in ranked:
         sizes = accumulate(len(os.fsencode(bag)) + _PER_PATH for bag in carrier["bags"])
-        fitting = [bag for bag, size in zip(carrier["bags"], sizes, strict=True) if size <= remaining]
+        fitting = [
+            bag for bag, size in zip(carrier["bags"], sizes, strict=True) if size <= remaining
+        ]
         if taken and len(fitting) < len(carrier["bags"]):
             break
         taken.append({**carrier, "bags": fitting})
