@@ -119,7 +119,7 @@ async def unreported(request: Request, error: VeenError) -> HTMLResponse:
 
 @app.get("/")
 def index(request: Request, user: GetUserDep, session: SessionDep) -> HTMLResponse:
-    result = overview(
+    content = overview(
         opened(os.environ),
         now=int(time.time()),
         may_read=may_see(user),
@@ -128,7 +128,7 @@ def index(request: Request, user: GetUserDep, session: SessionDep) -> HTMLRespon
         heads=_heads,
         random=os.urandom,
     )
-    return _shown("veen_page_overview.html", request, zone=result.zone, of=result)
+    return _shown("veen_page_overview.html", request, zone=content.zone, of=content)
 
 
 @app.get("/page.css")
@@ -144,7 +144,7 @@ def script() -> FileResponse:
 @app.get("/streams")
 def all_streams(request: Request, user: GetUserDep, after: Place_ = None) -> HTMLResponse:
     place = opened(os.environ)
-    result = streams(
+    listing = streams(
         place,
         stored(recorder_services(place, os.urandom)),
         now=int(time.time()),
@@ -152,7 +152,7 @@ def all_streams(request: Request, user: GetUserDep, after: Place_ = None) -> HTM
         live=_heads(place),
         after=after or "",
     )
-    return _shown("veen_page_streams.html", request, zone=place.zone, streams=result)
+    return _shown("veen_page_streams.html", request, zone=place.zone, streams=listing)
 
 
 @app.get("/quarantine")
@@ -165,9 +165,11 @@ def all_quarantined(request: Request, user: GetUserDep, before: Place_ = None) -
         )
     if import_dir is None:
         raise HTTPException(404, "this zone has imported nothing yet")
-    result = quarantine(import_dir, before)
-    made = runs_of(place, result, may_see(user))
-    return _shown("veen_page_quarantine.html", request, zone=place.zone, carriers=result, made=made)
+    carriers = quarantine(import_dir, before)
+    made = runs_of(place, carriers, may_see(user))
+    return _shown(
+        "veen_page_quarantine.html", request, zone=place.zone, carriers=carriers, made=made
+    )
 
 
 @app.get("/run/{dag_id}/{run_id:path}")
@@ -177,8 +179,8 @@ def run(
     """The artefacts of a run, which its tasks link to."""
     place, ended = opened(os.environ), ended_ms(session, dag_id, run_id)
     seen = may_see(user)(dag_id)
-    result = of_run(place.folder, dag_id, run_id, ended) if seen else OfRun()
-    asked = {"dag_id": dag_id, "run_id": run_id, "artefacts": result}
+    artefacts = of_run(place.folder, dag_id, run_id, ended) if seen else OfRun()
+    asked = {"dag_id": dag_id, "run_id": run_id, "artefacts": artefacts}
     return _shown("veen_page_run.html", request, zone=place.zone, **asked)
 
 
@@ -191,31 +193,31 @@ def listed(request: Request, user: GetUserDep, kind: str, before: Place_ = None)
         raise HTTPException(
             400, "before: expected the position where the page before this one ended"
         )
-    result = page(place.folder, kind, PAGE, may_see(user), before)
+    artefacts = page(place.folder, kind, PAGE, may_see(user), before)
     first = alarms(place.folder, may_see(user)) if kind == "alarm" and before is None else None
-    asked = {"artefacts": result, "before": before, "first": first}
+    asked = {"artefacts": artefacts, "before": before, "first": first}
     return _shown("veen_page_list.html", request, zone=place.zone, **asked)
 
 
 @app.get("/{kind}/{name}")
 def artefact(request: Request, user: GetUserDep, kind: str, name: str) -> HTMLResponse:
-    place, result = _artefact(user, kind, name)
+    place, shown = _artefact(user, kind, name)
     return _shown(
         "veen_page_artefact.html",
         request,
         zone=place.zone,
-        artefact=result,
-        where=where(place.folder, result),
-        has_file=file_of(place.folder, result) is not None,
-        has_picture=picture_of(place.folder, result) is not None,
-        receipt=receipt(place, result.id) if kind == "import" else None,
+        artefact=shown,
+        where=where(place.folder, shown),
+        has_file=file_of(place.folder, shown) is not None,
+        has_picture=picture_of(place.folder, shown) is not None,
+        receipt=receipt(place, shown.id) if kind == "import" else None,
     )
 
 
 @app.get("/{kind}/{name}/picture")
 def picture(user: GetUserDep, kind: str, name: str) -> FileResponse:
-    place, result = _artefact(user, kind, name)
-    file = picture_of(place.folder, result)
+    place, shown = _artefact(user, kind, name)
+    file = picture_of(place.folder, shown)
     if file is None:
         raise HTTPException(404, "it has no picture")
     headers = {"Content-Security-Policy": PICTURE_POLICY}
@@ -224,22 +226,22 @@ def picture(user: GetUserDep, kind: str, name: str) -> FileResponse:
 
 @app.get("/{kind}/{name}/file", dependencies=TAKE)
 def file(user: GetUserDep, kind: str, name: str) -> FileResponse:
-    place, result = _artefact(user, kind, name)
-    refuse_unless_may_take(user, result.dag_id)
-    path = file_of(place.folder, result)
+    place, shown = _artefact(user, kind, name)
+    refuse_unless_may_take(user, shown.dag_id)
+    path = file_of(place.folder, shown)
     if path is None:
         raise HTTPException(404, "it names no file in the zone's directory")
-    called = f"{result.kind}-{result.id[:16]}{path.suffix}"
+    called = f"{shown.kind}-{shown.id[:16]}{path.suffix}"
     return FileResponse(path, media_type="application/octet-stream", filename=called)
 
 
 def _artefact(user: Any, kind: str, name: str) -> tuple[ZonePlace, Artefact]:
     """The artefact; 404 also if the user may not see it."""
     place = opened(os.environ)
-    result = by_id(place.folder, kind, [name]).get(name) if kind in KINDS else None
-    if result is None or not may_see(user)(result.dag_id):
+    shown = by_id(place.folder, kind, [name]).get(name) if kind in KINDS else None
+    if shown is None or not may_see(user)(shown.dag_id):
         raise HTTPException(404, f"no {kind} of that name is known here")
-    return place, result
+    return place, shown
 
 
 def _heads(place: ZonePlace) -> Mapping[str, int] | None:

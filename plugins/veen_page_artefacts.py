@@ -47,10 +47,10 @@ def page(
     folder: Path, kind: str, limit: int, may_read: MayRead, before: str | None = None
 ) -> ArtefactPage:
     with reading(f"the list of {kind}"):
-        result = newest(folder, kind, limit + 1, before)
-    shown = result[:limit]
+        artefacts = newest(folder, kind, limit + 1, before)
+    shown = artefacts[:limit]
     rows = tuple(item for item in shown if may_read(item.dag_id))
-    return ArtefactPage(kind, rows, shown[-1].name if len(result) > limit else None)
+    return ArtefactPage(kind, rows, shown[-1].name if len(artefacts) > limit else None)
 
 
 def is_place(before: str) -> bool:
@@ -65,25 +65,25 @@ def by_id(folder: Path, kind: str, ids: Iterable[str]) -> Mapping[str, Artefact]
         return {}
     with reading(f"the list of {kind}"), os.scandir(place) as entries:
         names = [entry.name for entry in entries if entry.name[21:-5] in expected]
-        result = [decode(place / name) for name in names if is_place(name.removesuffix(".json"))]
-    return {item.id: item for item in result}
+        artefacts = [decode(place / name) for name in names if is_place(name.removesuffix(".json"))]
+    return {item.id: item for item in artefacts}
 
 
 def seen_by_id(
     folder: Path, kind: str, ids: Iterable[str], may_read: MayRead
 ) -> Mapping[str, Artefact]:
     """The same as ``by_id``, without what the user may not see."""
-    result = by_id(folder, kind, ids)
-    return {name: artefact for name, artefact in result.items() if may_read(artefact.dag_id)}
+    artefacts = by_id(folder, kind, ids)
+    return {name: artefact for name, artefact in artefacts.items() if may_read(artefact.dag_id)}
 
 
 def alarms(folder: Path, may_read: MayRead) -> ArtefactPage:
     """Unresolved alarms, newest first; ``next_before`` is set if there are more."""
     with reading("the list of alarms"):
-        result = unresolved_alarms(folder, PAGE + 1)
-    shown = result[:PAGE]
+        unresolved = unresolved_alarms(folder, PAGE + 1)
+    shown = unresolved[:PAGE]
     rows = tuple(item for item in shown if may_read(item.dag_id))
-    return ArtefactPage("alarm", rows, shown[-1].name if len(result) > PAGE else None)
+    return ArtefactPage("alarm", rows, shown[-1].name if len(unresolved) > PAGE else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,15 +133,15 @@ def picture_of(folder: Path, artefact: Artefact) -> Path | None:
 
 
 def inside(folder: Path, path: Path) -> Path | None:
-    result = (folder / path).resolve()
+    file = (folder / path).resolve()
     given = [(folder / name).resolve() for name in _GIVEN]
-    if not any(result.is_relative_to(item) for item in given) or not result.is_file():
+    if not any(file.is_relative_to(item) for item in given) or not file.is_file():
         return None
-    return result if result.stat().st_size <= _LARGEST else None
+    return file if file.stat().st_size <= _LARGEST else None
 
 
 def ended_ms(session: Session, dag_id: str, run_id: str) -> int:
     """The end of a run in milliseconds, before which it made its artefacts."""
     expected = select(DagRun.end_date).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
-    result = session.scalar(expected)
-    return int(result.timestamp() * 1000) + 1 if result else _LATER
+    end = session.scalar(expected)
+    return int(end.timestamp() * 1000) + 1 if end else _LATER

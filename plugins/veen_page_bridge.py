@@ -111,22 +111,22 @@ def importing_of(place: ZonePlace, may_read: MayRead) -> Importing | None:
     if import_dir is None:
         return None
     with reading("the import ledger"):
-        result = import_status(import_dir, _MOST)
-    ids = [item.bundle_id.hex() for item in result.unfinished]
+        status = import_status(import_dir, _MOST)
+    ids = [item.bundle_id.hex() for item in status.unfinished]
     return Importing(
-        states=tuple(result.bundles.items()),
-        held_up=result.unfinished,
-        held_up_total=result.unfinished_total,
+        states=tuple(status.bundles.items()),
+        held_up=status.unfinished,
+        held_up_total=status.unfinished_total,
         made=seen_by_id(place.folder, "import", ids, may_read),
-        inbox=result.inbox,
-        unclosed=result.unclosed,
-        uncovered=result.uncovered,
+        inbox=status.inbox,
+        unclosed=status.unclosed,
+        uncovered=status.uncovered,
         streams=tuple(
             ImportedStream(name=stream.stream.name, held=_spans(stream), frozen_at=stream.frozen_at)
-            for stream in result.streams
+            for stream in status.streams
         ),
-        streams_total=result.streams_total,
-        next_command=result.next_command(),
+        streams_total=status.streams_total,
+        next_command=status.next_command(),
     )
 
 
@@ -178,8 +178,8 @@ def _entries(folder: Path) -> Iterator[str]:
     """Time and name of each entry of the quarantine; other files are skipped."""
     if not folder.is_dir():
         return
-    with os.scandir(folder) as result:
-        for item in result:
+    with os.scandir(folder) as entries:
+        for item in entries:
             name = f"{item.stat(follow_symlinks=False).st_mtime_ns // 1_000_000:020d}-{item.name}"
             if item.is_dir(follow_symlinks=False) and is_place(name):
                 yield name

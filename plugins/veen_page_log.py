@@ -300,8 +300,8 @@ def _anchors(
 
 
 def _made(place: ZonePlace, kind: str, ids: Sequence[str], may_read: MayRead) -> Artefact | None:
-    result = seen_by_id(place.folder, kind, ids, may_read)
-    return max(result.values(), key=lambda item: item.made_at, default=None)
+    runs = seen_by_id(place.folder, kind, ids, may_read)
+    return max(runs.values(), key=lambda item: item.made_at, default=None)
 
 
 def _last_error(home: CheckpointDirectory) -> str | None:

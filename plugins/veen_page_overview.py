@@ -60,10 +60,10 @@ def parts(place: ZonePlace) -> Parts | None:
     with reading("the state of the supervisor"):
         if not file.exists():
             return None
-        result = decode(file.read_bytes())
+        report = decode(file.read_bytes())
     return Parts(
-        tuple(item for item in result if not item.is_ready),
-        tuple(item for item in result if item.is_ready and item.restarts),
+        tuple(item for item in report if not item.is_ready),
+        tuple(item for item in report if item.is_ready and item.restarts),
     )
 
 
@@ -153,8 +153,8 @@ def _held(place: ZonePlace, may_read: MayRead) -> QuarantineState | None:
     import_dir = place.import_dir()
     if import_dir is None:
         return None
-    result = quarantine(import_dir)
-    return QuarantineState(result, runs_of(place, result, may_read))
+    held = quarantine(import_dir)
+    return QuarantineState(held, runs_of(place, held, may_read))
 
 
 def _reconciled(place: ZonePlace, may_read: MayRead) -> ReconcileState | None:

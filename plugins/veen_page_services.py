@@ -52,8 +52,8 @@ class ZonePlace:
     def import_dir(self) -> ImportDirectory | None:
         """The import directory; None if the zone does not import, or has not yet."""
         importing = self.bridge.importing if self.bridge else None
-        result = ImportDirectory(importing.state) if importing else None
-        return result if result and result.ledger.exists() else None
+        import_dir = ImportDirectory(importing.state) if importing else None
+        return import_dir if import_dir and import_dir.ledger.exists() else None
 
 
 def opened(environ: Mapping[str, str]) -> ZonePlace:
@@ -203,6 +203,6 @@ def _is(value: object) -> bool:
 
 def _tls(ca: Path | None) -> ssl.SSLContext:
     """A TLS context without host name check: the certificate has the external name."""
-    result = ssl.create_default_context(cafile=ca)
-    result.check_hostname = False
-    return result
+    context = ssl.create_default_context(cafile=ca)
+    context.check_hostname = False
+    return context

@@ -59,14 +59,14 @@ class RunArtefactLink(BaseOperatorLink):
         if not ti_key.dag_id.startswith(_OURS):
             return ""
         made, seen = _made(ti_key.dag_id, ti_key.run_id, self.kinds)
-        result = self.chosen([item for item in made if self.shows(item)], seen)
-        if not result:
+        artefacts = self.chosen([item for item in made if self.shows(item)], seen)
+        if not artefacts:
             return ""
         run = f"/run/{quote(ti_key.dag_id, safe='')}/{quote(ti_key.run_id, safe='')}"
-        value = f"/{result[0].kind}/{quote(result[0].id, safe='')}{self.anchor}"
-        return f"{_ROOT}/plugin/{ROUTE}{_ROOT}{PREFIX}{value if len(result) == 1 else run}"
+        value = f"/{artefacts[0].kind}/{quote(artefacts[0].id, safe='')}{self.anchor}"
+        return f"{_ROOT}/plugin/{ROUTE}{_ROOT}{PREFIX}{value if len(artefacts) == 1 else run}"
 
-    def shows(self, artefact: Artefact) -> bool:  # noqa: ARG002 - others look at it
+    def shows(self, artefacts: Artefact) -> bool:  # noqa: ARG002 - others look at it
         return True
 
     def chosen(self, made: list[Artefact], seen: list[Artefact]) -> list[Artefact]:
@@ -144,7 +144,7 @@ def _ended_ms(dag_id: str, run_id: str) -> int:
     from sqlalchemy import select  # noqa: PLC0415
 
     with create_session() as session:
-        result = session.scalar(
+        end = session.scalar(
             select(DagRun.end_date).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
         )
-    return time.time_ns() // 1_000_000 if result is None else int(result.timestamp() * 1000)
+    return time.time_ns() // 1_000_000 if end is None else int(end.timestamp() * 1000)

@@ -116,8 +116,8 @@ def taken(zone: Any) -> int | None:
             error,
         )
         return None
-    result = [line.rpartition(" ")[2] for line in text.splitlines() if line.startswith(_COUNTED)]
-    return sum(int(float(item)) for item in result)
+    counts = [line.rpartition(" ")[2] for line in text.splitlines() if line.startswith(_COUNTED)]
+    return sum(int(float(item)) for item in counts)
 
 
 def _metrics(url: str, ca: Path | None, who: Any) -> str:

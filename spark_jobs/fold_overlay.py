@@ -103,13 +103,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--to", dest="to_seq", type=int, metavar="N", help="else all there is")
     args = parser.parse_args(argv)
     try:
-        result = _run(args)
+        fold = _run(args)
     except (VeenError, OSError) as error:
         sys.stderr.write(f"fold_overlay: {error}\n")
         return code_of(error)
     sys.stdout.write(
-        f"fold_overlay: {result.overlay} from {result.from_seq} to {result.to_seq}: "
-        f"digest {result.digest().hex()}\n"
+        f"fold_overlay: {fold.overlay} from {fold.from_seq} to {fold.to_seq}: "
+        f"digest {fold.digest().hex()}\n"
     )
     return OK
 
@@ -119,9 +119,9 @@ def _run(args: argparse.Namespace) -> FoldResult:
     request = replace(request, from_seq=args.from_seq, to_seq=args.to_seq)
     job = request.job(site.archive(args.hub_id))
     with session("fold_overlay") as spark:
-        result = fold_on(spark.sparkContext, site, job, args.partitions)
-    durable.write(args.out, result.encode())
-    return result
+        fold = fold_on(spark.sparkContext, site, job, args.partitions)
+    durable.write(args.out, fold.encode())
+    return fold
 
 
 def site_of(args: argparse.Namespace) -> FoldSite:

@@ -68,8 +68,8 @@ def audit(
     hub = trust.read_hub(inventory.files.read)
     if known is not None:
         hub = trust.follow(hub, known(hub.hub_id))
-    result = audit_log(inventory.log(), terms.context(hub, depth), pool, observe)
-    return result.report([*inventory.faults, *trust.faults], trust.notes, ())
+    report = audit_log(inventory.log(), terms.context(hub, depth), pool, observe)
+    return report.report([*inventory.faults, *trust.faults], trust.notes, ())
 
 
 def here(files: LogFiles) -> AuditPool:

@@ -39,8 +39,8 @@ def install(app: Flask) -> None:
 
 
 def notes() -> Notes:
-    result: Notes = g.notes
-    return result
+    notes: Notes = g.notes
+    return notes
 
 
 def authenticate(resource: str) -> QueryPrincipal:
