@@ -66,7 +66,7 @@ class RunArtefactLink(BaseOperatorLink):
         value = f"/{artefacts[0].kind}/{quote(artefacts[0].id, safe='')}{self.anchor}"
         return f"{_ROOT}/plugin/{ROUTE}{_ROOT}{PREFIX}{value if len(artefacts) == 1 else run}"
 
-    def shows(self, artefacts: Artefact) -> bool:  # noqa: ARG002 - others look at it
+    def shows(self, artefact: Artefact) -> bool:  # noqa: ARG002 - others look at it
         return True
 
     def chosen(self, made: list[Artefact], seen: list[Artefact]) -> list[Artefact]:
