@@ -141,7 +141,7 @@ def _send(emitter: Emitter) -> None:
             event_type="order.placed", subject_id="user:7", origin="shop", payload={"order": 4711}
         )
     )
-    if emitter.flush().landed != 1:
+    if emitter.flush().acknowledged != 1:
         raise AssertionError("the event was not acknowledged")
 
 

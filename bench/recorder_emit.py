@@ -53,5 +53,5 @@ def emit(emitter: Emitter, count: int) -> float:
         Observation(event_type="order.placed", subject_id="u:7", origin="shop", payload=PAYLOAD)
         for _ in range(count)
     )
-    assert emitter.flush().landed == count
+    assert emitter.flush().acknowledged == count
     return (time.perf_counter() - begun) / count

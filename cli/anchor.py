@@ -106,7 +106,7 @@ def publish(
     Example: veen anchor publish --config recorder.toml
     """
     services, now = recorder_services(load(config)), int(time.time())
-    scheduler = services.book()
+    scheduler = services.anchor_scheduler()
     if due:
         scheduler.ask_when_due(now)
         outcomes = scheduler.work(now)
@@ -230,7 +230,9 @@ def list_(config: ConfigOnlyOption = DEFAULT_PATH, fetch: FetchOption = False) -
         for name in names
         for ref in services.refs().of(name.checkpoint_id)
     ]
-    status = _status(services.book(), int(time.time())) if services.is_anchoring() else {}
+    status = (
+        _status(services.anchor_scheduler(), int(time.time())) if services.is_anchoring() else {}
+    )
     show({"anchors": rows, "status": status})
 
 
@@ -242,8 +244,8 @@ def _outcome(outcome: AnchorOutcome) -> dict[str, Any]:
     }
 
 
-def _status(book: AnchorScheduler, now: int) -> dict[str, Any]:
-    status = book.status(now)
+def _status(scheduler: AnchorScheduler, now: int) -> dict[str, Any]:
+    status = scheduler.status(now)
     oldest = status.oldest_waiting
     return {
         "checkpoints": status.checkpoints,

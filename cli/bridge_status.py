@@ -186,13 +186,13 @@ def _covered(at: ActorOptions, services: RecorderServices, config: Path) -> Cove
     return (
         Covered(checkpoint, known[-1].name)
         if known
-        else _anchored(services.book(), checkpoint, config)
+        else _anchored(services.anchor_scheduler(), checkpoint, config)
     )
 
 
-def _anchored(book: AnchorScheduler, checkpoint: RecorderCheckpoint, config: Path) -> Covered:
+def _anchored(scheduler: AnchorScheduler, checkpoint: RecorderCheckpoint, config: Path) -> Covered:
     now = int(time.time())
-    outcome = book.do(book.ask(RecorderCheckpointName.of(checkpoint), now), now)
+    outcome = scheduler.do(scheduler.ask(RecorderCheckpointName.of(checkpoint), now), now)
     if outcome.ref is not None:
         return Covered(checkpoint, outcome.ref.name)
     again = f"veen anchor publish --due --config {shlex.quote(str(config))}"

@@ -325,7 +325,7 @@ def run(
     runner = CheckpointRunner(
         session=lambda: at.session(services.settings),
         checkpoint_store=services.checkpoint_store(),
-        book=services.book() if services.is_anchoring() else None,
+        scheduler=services.anchor_scheduler() if services.is_anchoring() else None,
         cadence=services.cadence,
         profile_id=services.settings.profile_id(),
         clock=lambda: int(time.time()),

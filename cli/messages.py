@@ -123,7 +123,7 @@ def flush(at: ClientOptions) -> None:
         late = [
             {"event_id": late.event_id, "stream_seq": late.receipt.stream_seq} for late in sent.late
         ]
-        show({"acknowledged": sent.landed, "pending": client.pending(), "late": late})
+        show({"acknowledged": sent.acknowledged, "pending": client.pending(), "late": late})
 
 
 def export(

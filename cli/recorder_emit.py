@@ -112,7 +112,13 @@ def _emit_lines(emitter: Emitter, said: DefaultOptions, file: Path, from_line: i
     with source as lines:
         readable: BinaryIO = lines
         emitted = emit_lines(emitter, lines_of(readable, from_line), form)
-    show({"stored": emitted.stored, "acknowledged": emitted.landed, "pending": emitter.pending()})
+    show(
+        {
+            "stored": emitted.stored,
+            "acknowledged": emitted.acknowledged,
+            "pending": emitter.pending(),
+        }
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +208,7 @@ def tail(
             show(
                 {
                     "events": progress.events,
-                    "acknowledged": progress.landed,
+                    "acknowledged": progress.acknowledged,
                     "pending": emitter.pending(),
                 }
             )

@@ -327,26 +327,28 @@ def _analyse(stage: DemoStage, package: Path) -> None:
 def record(stage: DemoStage, counts: dict[str, int], seed: int = _SEED) -> dict[str, int]:
     """Record the events of every producer; return the number in each stream."""
     side, made = stage.online, workload.events(seed, _START_MS, counts)
-    landed = {}
+    acknowledged = {}
     for name, path in workload.write(stage.folder / f"workload-{seed}", made):
         who = ("--client", side.home.identity(name).root, "--cap", side.home.capability(name))
         argv = ("recorder", "emit", *side.config, *who, "--file", path)
         document = stage.commands.veen(*argv).document
-        landed[PRODUCERS[name]] = int(document["acknowledged"])
+        acknowledged[PRODUCERS[name]] = int(document["acknowledged"])
         stage.tell(f"  {name} recorded {document['acknowledged']} events in {PRODUCERS[name]}")
-    return landed
+    return acknowledged
 
 
 def record_and_secure(stage: DemoStage) -> None:
     stage.tell("Z1 records what happens in a small company")
-    landed = record(stage, COUNTS)
+    acknowledged = record(stage, COUNTS)
     expected = {PRODUCERS[name]: count for name, count in COUNTS.items()}
     _secure(stage)
     heads = stage.heads(stage.online, "record/")
     stage.claims.judge(
         "every event has its receipt and its place",
-        landed == expected and all(heads.get(item) == count for item, count in expected.items()),
-        detail=f"{sum(landed.values())} of {sum(expected.values())} landed; heads of the hub agree",
+        acknowledged == expected
+        and all(heads.get(item) == count for item, count in expected.items()),
+        detail=f"{sum(acknowledged.values())} of {sum(expected.values())} recorded; "
+        "heads of the hub agree",
         link=str(stage.online.home.hub / "log"),
     )
     _judge_checkpoint(stage)

@@ -45,7 +45,7 @@ def emit_by_type(world: World) -> None:
         emitter.send(observed[0])
         emitter.emit_many(observed[1:5])
         expect("kept in the outbox", emitter.pending(), 4)
-        expect("landed", emitter.flush().landed, 4)
+        expect("acknowledged", emitter.flush().acknowledged, 4)
         expect("receipts", len(list(emitter.send_many(observed[5:]))), _EVENT_COUNT - 5)
         unknown = replace(observed[0], event_type="nobody.knows")
         expect_raises("an unknown type", UnknownType, emitter.send, unknown)
@@ -221,16 +221,16 @@ def _refuse_altered(world: World, document: RecorderCheckpoint, verify: Any) -> 
 def anchor(world: World) -> None:
     """The root is in a tamper-evident ledger, and the anchor alone locates it."""
     zone = a_zone(world)
-    book, now, result = zone.services().book(), int(time.time()), []
+    scheduler, now, result = zone.services().anchor_scheduler(), int(time.time()), []
     for count in (1, 2):
         record(zone, some_events(zone, count))
         document = zone.checkpoint_now()
         name = zone.services().checkpoint_store().names()[-1]
-        outcome = book.do(book.ask(name, now), now)
+        outcome = scheduler.do(scheduler.ask(name, now), now)
         if outcome.ref is None:
             raise outcome.error or Untrusted("no anchor, and no error either")
         result.append((document, outcome.ref.anchor_ref))
-    expect("anchored", (book.status(now).anchored, book.status(now).waiting), (2, 0))
+    expect("anchored", (scheduler.status(now).anchored, scheduler.status(now).waiting), (2, 0))
     (first, early), (last, late) = result
     ledger = zone.services().anchor()
     for document, ref in result:

@@ -81,7 +81,7 @@ class RecorderServices:
             raise NoAnchoring("anchor.kind is 'none': set it to 'file' or 'rfc3161' to anchor")
         return anchor
 
-    def book(self) -> AnchorScheduler:
+    def anchor_scheduler(self) -> AnchorScheduler:
         anchor = self.settings.anchor
         cadence = AnchorCadence(
             every_checkpoints=anchor.every_checkpoints, every_minutes=anchor.every_minutes
@@ -152,7 +152,7 @@ class CheckpointRunner:
 
     session: Callable[[], AbstractContextManager[Session]]
     checkpoint_store: CheckpointStore
-    book: AnchorScheduler | None
+    scheduler: AnchorScheduler | None
     cadence: CheckpointCadence
     profile_id: bytes
     clock: Callable[[], int]
@@ -192,10 +192,10 @@ class CheckpointRunner:
         return self.cadence.due(self.clock(), last, heads(infos), waited)
 
     def _anchors(self) -> tuple[AnchorOutcome, ...]:
-        if self.book is None:
+        if self.scheduler is None:
             return ()
-        self.book.ask_when_due(self.clock())
-        return tuple(self.book.work(self.clock()))
+        self.scheduler.ask_when_due(self.clock())
+        return tuple(self.scheduler.work(self.clock()))
 
 
 def log_strange_profiles(infos: Sequence[StreamInfo]) -> None:

@@ -97,7 +97,7 @@ class Emitted:
     """How many events were stored, and how many events of the outbox were acknowledged."""
 
     stored: int
-    landed: int
+    acknowledged: int
 
 
 def lines_of(source: BinaryIO, from_line: int = 1) -> Iterator[tuple[int, bytes]]:
@@ -120,13 +120,13 @@ def emit_lines(emitter: Emitter, lines: Iterable[tuple[int, bytes]], form: LineF
     A bad line stops this after all lines before it are stored and sent. If sending fails, the
     remaining lines are still stored, and the error is raised afterwards.
     """
-    stored = landed = 0
+    stored = acknowledged = 0
     failure: VeenError | None = None
     for batch, fault in _batches(emitter, lines, form):
         stored += _store(emitter, batch)
         if failure is None:
             try:
-                landed += emitter.flush().landed
+                acknowledged += emitter.flush().acknowledged
             except VeenError as error:
                 failure = error
         if fault is not None:
@@ -134,7 +134,7 @@ def emit_lines(emitter: Emitter, lines: Iterable[tuple[int, bytes]], form: LineF
     if failure is not None:
         failure.add_note(f"{stored} events were stored; {emitter.pending()} wait in the outbox")
         raise failure
-    return Emitted(stored, landed)
+    return Emitted(stored, acknowledged)
 
 
 def _store(emitter: Emitter, batch: list[JsonLine]) -> int:

@@ -319,7 +319,7 @@ def _short(text: str) -> str:
 @dataclass(frozen=True, slots=True)
 class Tailed:
     events: int
-    landed: int
+    acknowledged: int
 
 
 class TailRun:
@@ -332,7 +332,7 @@ class TailRun:
         self._tail = tail
         self._emitter = emitter
         self._tell = tell
-        self._events = self._landed = 0
+        self._events = self._acknowledged = 0
         self._wait_ms = self._not_before = 0
         self._gaps = 0
         self.trouble: VeenError | None = None
@@ -354,7 +354,7 @@ class TailRun:
                 self.trouble.add_note(f"{self._emitter.pending()} events wait in the outbox")
                 raise self.trouble
             if is_idle and not self._emitter.pending() and self._tail.is_caught_up():
-                return Tailed(self._events, self._landed)
+                return Tailed(self._events, self._acknowledged)
             if is_idle:
                 sleep(poll_sec)
 
@@ -383,7 +383,7 @@ class TailRun:
         if not self._emitter.pending():
             return
         try:
-            self._landed += self._emitter.flush().landed
+            self._acknowledged += self._emitter.flush().acknowledged
         except Unreachable as error:
             if self.trouble is None:
                 self._tell(f"stored until the hub answers: {error}")

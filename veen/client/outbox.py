@@ -367,7 +367,7 @@ class SentEvent:
 class Flushed:
     """The number of acknowledged events, and the withdrawn events that are in the log."""
 
-    landed: int
+    acknowledged: int
     late: tuple[Late, ...]
 
 

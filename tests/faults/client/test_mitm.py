@@ -37,7 +37,7 @@ class Man:
         self.other = reader.writer(client_producer.another_key(self.stream), self.stream)
         self.emitted: list[bytes] = []
         self.given_up: set[bytes] = set()
-        self.landed: dict[bytes, bytes] = {}
+        self.acknowledged: dict[bytes, bytes] = {}
         self.count = 0
 
     def emit(self, bodies: list[bytes]) -> None:
@@ -71,7 +71,7 @@ class Man:
         self.middle.plan = None
         plan.end(self.middle)
         self.emit([body])
-        assert self.client.flush().landed == 1
+        assert self.client.flush().acknowledged == 1
 
     def somebody_else_writes(self) -> None:
         self.reader.submit(self.other.msg(b"of somebody else"))
@@ -84,20 +84,20 @@ class Man:
         own = self.client.session.identity.client_id
         for msg, receipt in self.log.entries[seen:]:
             if msg[3] == own:
-                self.landed[self.producer.body_of(msg, self.client)] = cbor2.dumps(receipt)
+                self.acknowledged[self.producer.body_of(msg, self.client)] = cbor2.dumps(receipt)
                 self.count += 1
-        assert len(self.landed) == self.count, "an event is in the log twice"
-        assert [item for item in self.landed if item not in self.given_up] == [
+        assert len(self.acknowledged) == self.count, "an event is in the log twice"
+        assert [item for item in self.acknowledged if item not in self.given_up] == [
             item for item in self.emitted if item not in self.given_up
         ]
-        late = [self.landed[item] for item in self.landed if item in self.given_up]
+        late = [self.acknowledged[item] for item in self.acknowledged if item in self.given_up]
         assert sorted(late) == sorted(late.receipt.encode() for late in self.client.late())
         assert self.client.pending() == 0
         self._check_state()
 
     def _check_state(self) -> None:
         root = self.client.session.root
-        assert (root / "receipts.cborseq").read_bytes() == b"".join(self.landed.values())
+        assert (root / "receipts.cborseq").read_bytes() == b"".join(self.acknowledged.values())
         view = self.client.session.view(self.log.label, self.stream, 0)
         assert view.unlinked is None
         assert (view.peaks.size, list(view.peaks.hashes)) == (self.log.mmr.size, self.log.mmr.peaks)

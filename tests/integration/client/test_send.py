@@ -93,7 +93,7 @@ def test_events_wait_for_an_absent_hub_and_keep_their_order(
     assert client.pending() == 20
     hub.start()
     detail: list[tuple[int, int | None]] = []
-    assert client.flush(lambda *how_far: detail.append(how_far)).landed == 20
+    assert client.flush(lambda *how_far: detail.append(how_far)).acknowledged == 20
     assert detail[-1] == (20, 20)
     log = client_producer.log_of(hub.client(), stream)
     assert client_producer.bodies_of(log, client) == [b"%d" % number for number in range(21)]
@@ -204,7 +204,7 @@ def test_an_emitted_event_survives_a_refusal_and_goes_with_a_new_capability(
     assert f"event 1 for {stream} is left in the outbox" in caught.value.__notes__
     assert client.pending() == 2, "a stream held up another"
     client_producer.authorized(client, stream)
-    assert client.flush().landed == 2
+    assert client.flush().acknowledged == 2
 
 
 def test_a_rate_is_waited_for(gated_hub: Any, open_client: Callable[..., Any], stream: str) -> None:
@@ -217,7 +217,7 @@ def test_a_rate_is_waited_for(gated_hub: Any, open_client: Callable[..., Any], s
     client = open_client(gated_hub.url, runtime=client_producer.a_world(sleep=sleep))
     client_producer.authorized(client, stream, rate=Rate(per_sec=4, burst=4))
     client.emit_many(stream, [b"%d" % number for number in range(10)])
-    assert client.flush().landed == 10
+    assert client.flush().acknowledged == 10
     assert waited
     assert all(item >= 1 for item in waited), "the hub said when to ask again"
 
@@ -251,7 +251,7 @@ def test_a_directory_older_than_the_log_sends_nothing_until_it_is_resynced(
         client.flush()
     assert client_producer.log_of(open_hub.client(), stream).mmr.size == 3
     client.resync(stream)
-    assert client.flush().landed == 3
+    assert client.flush().acknowledged == 3
     log = client_producer.log_of(open_hub.client(), stream)
     assert client_producer.bodies_of(log, client) == [b"%d" % number for number in range(1, 7)]
 
@@ -274,4 +274,4 @@ def test_a_state_that_does_not_hold_in_itself_sends_nothing(
         client.flush()
     assert client_producer.log_of(open_hub.client(), stream).mmr.size == 2
     client.resync(stream)
-    assert client.flush().landed == 1
+    assert client.flush().acknowledged == 1

@@ -106,7 +106,7 @@ def test_a_withdrawn_event_that_the_hub_had_taken_is_reported_as_late(
     assert (client.pending(), client.late()) == (0, [])
     client.emit_many(stream, [b"1", b"2"])
     flushed = client.flush()
-    assert flushed.landed == 2
+    assert flushed.acknowledged == 2
     assert [(late.event_id, late.receipt.stream_seq) for late in flushed.late] == [(1, 1)]
     assert client.late() == list(flushed.late)
     assert bodies(open_hub, client, stream) == [b"withdrawn", b"1", b"2"]
@@ -151,7 +151,7 @@ def test_an_event_sealed_again_lands_once_whichever_attempt_was_taken(
         client.flush()
     assert caught.value.failure is Failure.CAP_TTL
     client_producer.authorized(client, stream, ttl=3_000)
-    assert client.flush().landed == 2
+    assert client.flush().acknowledged == 2
     reader = gated_hub.client()
     reader.http.headers["Authorization"] = f"Bearer {client_producer.READER_TOKEN}"
     log = client_producer.log_of(reader, stream)
@@ -176,7 +176,7 @@ def test_an_event_whose_epoch_has_passed_goes_to_the_next_label(
     with pytest.raises(Unreachable):
         client.flush()
     time.sleep(2.1)
-    assert client.flush().landed == 4
+    assert client.flush().acknowledged == 4
     result = []
     for view in sorted(client.session.state.views.values(), key=lambda item: item.epoch):
         log = client_producer.log_of(hub.client(), stream, view.epoch)
@@ -201,7 +201,7 @@ def test_flights_of_a_client_id_that_was_rotated_still_land_once(
     ClientDir(client.session.root).rotate(int(time.time()), client_producer.os.urandom, None)
     client = open_client(man.url)
     client.emit(stream, b"3", recipient=old.card.prekeys[0].prekey)
-    assert client.flush().landed == 3
+    assert client.flush().acknowledged == 3
     log = client_producer.log_of(open_hub.client(), stream)
     assert [client_producer.unseal(msg, client_producer.PrivateKey(old.readers()[0]))[1]
             for msg, _ in log.entries] == [b"0", b"1", b"2", b"3"]  # fmt: skip

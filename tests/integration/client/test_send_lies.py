@@ -70,7 +70,7 @@ def test_two_receipts_for_one_place_are_kept_as_evidence(client: Client, hub: An
 def test_a_signed_root_that_is_not_of_our_history_is_refused(client: Client, hub: Any) -> None:
     hub.say = lambda msg, _: hub.signed(msg, 2, h(b"another root"))
     refused(client, hub, Untrusted, "differs from the history known here")
-    assert client.flush().landed == 1
+    assert client.flush().acknowledged == 1
 
 
 def test_a_place_before_what_was_acknowledged_is_refused(client: Client, hub: Any) -> None:
@@ -83,7 +83,7 @@ def test_a_receipt_of_another_key_is_refused(client: Client, hub: Any) -> None:
     other = SigningKey(h(b"another hub"))
     hub.say = lambda msg, _: hub.signed(msg, 2, h(b"any root"), other)
     refused(client, hub, Untrusted, "not signed by a key")
-    assert client.flush().landed == 1
+    assert client.flush().acknowledged == 1
 
 
 def test_a_gap_without_a_proof_from_our_history_is_refused(client: Client, hub: Any) -> None:
@@ -117,7 +117,7 @@ def test_a_place_that_is_said_to_be_taken_is_not_given_up_without_proof(
     error = ErrorEnvelope(code="E.SEQ", message="taken", detail=detail)
     hub.say = lambda *_: BatchResult(error=error)
     refused(client, hub, StateLost, "run veen resync")
-    assert client.flush().landed == 1
+    assert client.flush().acknowledged == 1
     assert [item.receipt.stream_seq for item in [client.send(STREAM, b"3")]] == [4]
 
 

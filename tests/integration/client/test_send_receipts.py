@@ -71,10 +71,10 @@ def test_threads_may_emit_while_another_sends(
         thread.start()
     landed = 0
     while any(thread.is_alive() for thread in threads):
-        landed += client.flush().landed
+        landed += client.flush().acknowledged
     for thread in threads:
         thread.join()
-    landed += client.flush().landed
+    landed += client.flush().acknowledged
     bodies = client_producer.bodies_of(client_producer.log_of(open_hub.client(), stream), client)
     assert landed == len(set(bodies)) == len(bodies) == 100
     for name in range(4):
@@ -95,4 +95,4 @@ def test_an_event_too_large_for_the_hub_does_not_hold_up_those_before_it(
     log = client_producer.log_of(hub.client(), stream)
     assert [len(body) for body in client_producer.bodies_of(log, client)] == [10, 20, 30]
     assert client.withdraw(4)
-    assert client.flush().landed == 1
+    assert client.flush().acknowledged == 1

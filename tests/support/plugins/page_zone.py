@@ -97,7 +97,7 @@ class PageZone:
     def anchored(self, *checkpoints: RecorderCheckpoint) -> None:
         """Signed, and known to the zone's own ledger of anchors."""
         self.sign(*checkpoints)
-        book = recorder_services(self.place(), os.urandom).book()
+        book = recorder_services(self.place(), os.urandom).anchor_scheduler()
         for checkpoint in checkpoints:
             book.do(book.ask(RecorderCheckpointName.of(checkpoint), NOW), NOW)
 

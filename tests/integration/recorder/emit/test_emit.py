@@ -112,7 +112,7 @@ def test_each_event_is_in_the_stream_of_its_type_under_its_own_principal(
     ]
     emitter = open_emitter()
     emitter.emit_many(observed)
-    assert emitter.flush().landed == 5
+    assert emitter.flush().acknowledged == 5
     result = {name: world.events(name)[count:] for name, count in before.items()}
     assert [item.value() for item in result[recorder_world.ORDERS]] == [
         {"n": 0},
@@ -232,6 +232,6 @@ def test_goes_on_at_a_line(world: Any, open_emitter: Callable[..., Emitter]) -> 
     source = lines(b"x" * 50, *[LINE | {"payload": n, "event_time": n} for n in range(3)])
     form = LineForm(default_origin="unused")
     emitted = emit_lines(open_emitter(), lines_of(source, 3), form)
-    assert (emitted.stored, emitted.landed) == (2, 2)
+    assert (emitted.stored, emitted.acknowledged) == (2, 2)
     events = world.events(recorder_world.ORDERS)[before:]
     assert [(event.value(), event.event_time) for event in events] == [(1, 1), (2, 2)]
