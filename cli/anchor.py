@@ -118,7 +118,7 @@ def publish(
         ]
     failed = [outcome.error for outcome in outcomes if outcome.error is not None]
     if failed:
-        failed[0].add_note(f"{len(failed)} of {len(outcomes)} failed; veen anchor list tells more")
+        failed[0].add_note(f"{len(failed)} of {len(outcomes)} failed; see veen anchor list")
         raise failed[0]
     show(
         {"anchors": [_outcome(outcome) for outcome in outcomes], "status": _status(scheduler, now)}

@@ -207,7 +207,7 @@ def reconcile(
         collected = given.collected(settings, reader)
         signer = reader.session.identity.id_sign
     for item in collected.refused:
-        notice(f"a carrier tells nothing: {item}")
+        notice(f"a carrier was not read: {item}")
     if given.collect:
         show({"facts": str(given.facts_out), "refused": len(collected.refused)})
         return

@@ -74,7 +74,7 @@ def verify(
 
     Valid means that all signatures and proofs hold. Writes only the transcript, and needs no
     network. Exits with 3 if a carrier is refused. Shows the age of the checkpoint, which expires
-    only with --max-age. A newer identity of the hub, from --hub-identity, tells which keys were
+    only with --max-age. A newer identity of the hub, from --hub-identity, shows which keys were
     retired.
 
     With --config, uses the trust and keys of the importing zone, and verifies that each valid

@@ -95,5 +95,5 @@ def _http(error: HTTPException) -> ResponseReturnValue:
 def _unexpected(error: Exception) -> ResponseReturnValue:
     """Handle a bug: the traceback goes to the log, its request id to the client."""
     _log.error("request %s failed", g.request_id, exc_info=error)
-    message = "the hub failed; its log tells more under this request_id"
+    message = "internal error of the hub; see its log for this request_id"
     return _send(_envelope(Code.UNAVAILABLE, message, retry_after=RETRY_SEC))
