@@ -36,6 +36,17 @@ ScratchOption = Annotated[
     typer.Option("--scratch", metavar="DIR", help="Directory to unpack in; default: the system's."),
 ]
 
+PinnedOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--trust", metavar="DIR", help="Directory of pinned hubs and exporters, for 'valid'."
+    ),
+]
+TranscriptOption = Annotated[
+    Path | None,
+    typer.Option("--transcript", metavar="FILE", help="Write a transcript of the verification."),
+]
+
 
 def verify(
     bags: BagsArgument,
@@ -43,18 +54,8 @@ def verify(
         Level,
         typer.Option("--level", help="Depth of verification; each level includes those before it."),
     ] = Level.VALID,
-    trust: Annotated[
-        Path | None,
-        typer.Option(
-            "--trust", metavar="DIR", help="Directory of pinned hubs and exporters, for 'valid'."
-        ),
-    ] = None,
-    transcript_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--transcript", metavar="FILE", help="Write a transcript of the verification."
-        ),
-    ] = None,
+    trust: PinnedOption = None,
+    transcript_file: TranscriptOption = None,
     hub_identity: HubIdentityOption = None,
     key: ZoneKeyOption = None,
     workers: Annotated[

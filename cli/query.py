@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
@@ -20,11 +19,12 @@ from cli.console import manner, notice, show, show_one
 from cli.errors import INTEGRITY, OK, UNPROVEN, Unproven
 from cli.hub_checkpoint import KnownHubOptions
 from cli.options import key_in_hex
-from cli.query_client import ApiOptions, QueryApi, QueryRefused, read_package
+from cli.query_options import ApiOptions
 from cli.recorder_options import RecorderOptions, now_ms
 from recorder.emit.emitter import Observation
 from recorder.index import imports
 from recorder.index.tables import IndexHome
+from recorder.query.client import QueryApi, await_result, fetch_package, read_package
 from recorder.query.digest import rows_hash
 from recorder.query.package import PackageFacts, PackageTrust
 from recorder.query.package_verify import ClaimOutcome, ClaimState, PackageVerdict, check
@@ -42,9 +42,6 @@ from veen.system.signals import interruptible_sleep
 Texts = list[str] | None
 _REPLAYED = "query.replayed"
 _PAGE: Final = 1_000
-_FIRST_LOOK_SEC: Final = 0.1
-_MOST_LOOK_SEC: Final = 5.0
-_PACKAGE_SEC: Final = 60.0
 _EXIT_CODES: Final = {
     ClaimOutcome.PROVEN: OK,
     ClaimOutcome.FAILED: INTEGRITY,
@@ -293,7 +290,7 @@ def submit(
         page = api.submit(asked.document())
         names = page.get("result_digest") or page
         if wait:
-            _await_end(api, names["result_id"])
+            await_result(api, names["result_id"], interruptible_sleep)
             page = api.page(names["result_id"], 0, 1)
     if "result_digest" not in page:
         show(page)
@@ -358,7 +355,7 @@ def proof(
     Example: veen query proof r-6a1f0c54e2d94b7f8a3b5c6d7e8f9012 --token-file token --out p.json
     """
     with at.open() as api:
-        raw = _package(api, result_id)
+        raw = fetch_package(api, result_id, interruptible_sleep)
     durable.write(out, raw)
     show({"result_id": result_id, "package": str(out), "bytes": len(raw)})
 
@@ -442,31 +439,6 @@ def _tell_faults(page: dict[str, Any]) -> None:
 
 def _show_row(row: dict[str, Any]) -> None:
     show_one({"row": row}, [json.dumps(row, sort_keys=True, ensure_ascii=False)])
-
-
-def _await_end(api: QueryApi, result_id: str) -> None:
-    pause = _FIRST_LOOK_SEC
-    while True:
-        status = api.status(result_id)
-        if status["status"] == "completed":
-            return
-        if status["status"] == "failed":
-            raise QueryRefused(str(status["error_code"]), str(status["message"]))
-        interruptible_sleep(pause)
-        pause = min(2 * pause, _MOST_LOOK_SEC)
-
-
-def _package(api: QueryApi, result_id: str) -> bytes:
-    """Fetch the package, with retries until its digest is indexed."""
-    deadline, pause = time.monotonic() + _PACKAGE_SEC, _FIRST_LOOK_SEC
-    while True:
-        try:
-            return api.proof(result_id)
-        except QueryRefused as error:
-            if error.code != "result_not_ready" or time.monotonic() > deadline:
-                raise
-        interruptible_sleep(pause)
-        pause = min(2 * pause, _MOST_LOOK_SEC)
 
 
 def _report(package: Path, verdict: PackageVerdict) -> None:

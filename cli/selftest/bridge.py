@@ -27,7 +27,6 @@ from bridge.reconcile.reconcile import reconcile as reconciled
 from bridge.reconcile.render import gap_files
 from bridge.reconcile.report import Class, ReconcileReport
 from bridge.settings import BridgeSettings
-from cli.bridge_prove import read_granted, zone_actors
 from cli.selftest.samples import SelftestStep, expect, expect_that
 from cli.selftest.zones import (
     BUNDLE_EVENTS,
@@ -39,6 +38,7 @@ from cli.selftest.zones import (
     BridgeWorld,
     states,
 )
+from hub.storage.control_log import read_granted
 from recorder.index import imports, rebuild
 from recorder.index.engine import EngineLimits
 from recorder.index.follower import Follower, opening
@@ -62,6 +62,7 @@ from veen.digest import h
 from veen.events import RECORD_SCHEMA, RecordEvent
 from veen.wire.body import AnyItem
 from veen.wire.canonical_json import value_to_cbor
+from zone.actors import zone_actors
 
 _VOLUME: Final = "v001.agv"
 _RESULT_ID: Final = f"r-{'0' * 31}1"

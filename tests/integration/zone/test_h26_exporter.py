@@ -7,13 +7,14 @@ from pathlib import Path
 from bridge import settings as bridge_settings
 from bridge.prove.evidence import BridgeClaim
 from bridge.prove.read_only import prove_read_only
-from cli.bridge_prove import Granted, zone_actors
 from hub import settings as hub_settings
+from hub.storage.control_log import Granted
 from recorder import settings as recorder_settings
 from recorder.connect import shared_reader_keys
 from recorder.index import imports
 from recorder.index.tables import IndexHome
 from veen.captoken import read_token
+from zone.actors import zone_actors
 from zone.directory import ZoneHome
 from zone.imports import take_up
 from zone.people import EXPORTED

@@ -15,8 +15,8 @@ import pytest
 from bridge.prove.claims import Actor, ActorRole, ZoneActors, prove_directions
 from bridge.prove.read_only import prove_read_only
 from bridge.settings import BridgeSettings, parse
-from cli.bridge_prove import Granted, read_granted, zone_actors
 from hub.settings import parse as parse_hub
+from hub.storage.control_log import Granted, read_granted
 from support.bridge.reconcile_histories import named
 from support.hub.hub_process import hub_in
 from veen.captoken import issue
@@ -28,6 +28,7 @@ from veen.keystore.card import read_card
 from veen.keystore.directory import ClientDir
 from veen.label import stream_id
 from veen.system.environment import Runtime
+from zone.actors import zone_actors
 
 AROUND = Runtime(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
 NOTHING = Granted(entries=0, root=bytes(32), tokens=(), streams=())

@@ -1,96 +1,25 @@
-"""The HTTP client of the query service, with a token or signed requests, and package files."""
+"""The options of commands that use the query service."""
 
 from __future__ import annotations
 
-import json
-import re
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import httpx
 import typer
 
 from cli.options import PassphraseFileOption, bearer, passphrase_of, retry_policy, runtime, tls
-from recorder.query.package import Package
+from recorder.query.client import QueryApi
 from veen.client.credentials import Credentials, Principal
-from veen.client.transport import Unreachable
-from veen.errors import Malformed, Refused, VeenError
+from veen.errors import Refused
 from veen.keystore.directory import ClientDir
 
 DEFAULT_API: Final = "http://127.0.0.1:8090"
-_PREFIX: Final = "/api/v1/query"
 _MOST_WAIT_SEC: Final = 86_400.0
-_RESULT_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-
-
-class QueryRefused(VeenError):
-    """A refusal of the query service; ``code`` is its error_code."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(f"{code}: {message}")
-        self.code = code
-
-
-class QueryApi:
-    def __init__(self, http: httpx.Client, credentials: Credentials) -> None:
-        self._http = http
-        self._credentials = credentials
-
-    def submit(self, descriptor: dict[str, Any]) -> dict[str, Any]:
-        body = json.dumps(descriptor).encode()
-        return _document(self._ask("POST", "/submit", body))
-
-    def status(self, result_id: str) -> dict[str, Any]:
-        return _document(self._ask("GET", f"/status/{_named(result_id)}"))
-
-    def page(self, result_id: str, offset: int, limit: int) -> dict[str, Any]:
-        return _document(
-            self._ask("GET", f"/result/{_named(result_id)}?offset={offset}&limit={limit}")
-        )
-
-    def proof(self, result_id: str) -> bytes:
-        return self._ask("GET", f"/proof/{_named(result_id)}").content
-
-    def _ask(self, method: str, path: str, body: bytes = b"") -> httpx.Response:
-        url = f"{self._http.base_url}".rstrip("/") + _PREFIX + path
-        headers = self._credentials.headers(method, url, body)
-        if body:
-            headers = {**headers, "Content-Type": "application/json"}
-        try:
-            reply = self._http.request(method, url, content=body, headers=headers)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise Unreachable(f"{self._http.base_url} did not answer: {error}") from error
-        if reply.is_success:
-            return reply
-        raise _refusal(reply)
-
-
-def _named(result_id: str) -> str:
-    if _RESULT_ID.fullmatch(result_id) is None:
-        raise Refused(f"{result_id!a}: expected a result_id like r-0123, without spaces")
-    return result_id
-
-
-def _document(reply: httpx.Response) -> dict[str, Any]:
-    try:
-        document = reply.json()
-    except ValueError as error:
-        raise Unreachable(
-            f"{reply.url} answered without JSON: expected a query service at --api"
-        ) from error
-    return dict(document)
-
-
-def _refusal(reply: httpx.Response) -> VeenError:
-    document = _document(reply)
-    code, message = document.get("error_code"), document.get("message")
-    if not isinstance(code, str) or not isinstance(message, str):
-        return Unreachable(f"{reply.url} answered {reply.status_code} without an error of the API")
-    return QueryRefused(code, message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,14 +94,3 @@ class ApiOptions:
         identity = directory.open(passphrase_of(directory, self.passphrase_file))
         around = runtime()
         return Principal(self.principal, identity.client, around.clock, around.random)
-
-
-def read_package(path: Path) -> Package:
-    """Read a package from a file; an error names the file."""
-    try:
-        return Package.decode(path.read_bytes())
-    except Malformed as error:
-        raise Malformed(
-            f"{path}: expected an evidence package as veen query proof writes it: {error}; fetch "
-            "it again"
-        ) from error
