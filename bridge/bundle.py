@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import BinaryIO, Final, NamedTuple, Protocol
 
-from bridge.errors import CarrierFault, Refused
+from bridge.errors import CarrierFault, CarrierRefused
 from veen.digest import Hasher
 from veen.errors import Malformed, WrongSize
 from veen.events import RecordEvent
@@ -152,12 +152,12 @@ def survey(source: BundleSource, limits: BundleLimits) -> Survey:
     """Locate the parts of a bundle, or refuse it for its sizes or its framing."""
     size = source.seek(0, 2)
     if size > limits.max_bytes:
-        raise Refused(
+        raise CarrierRefused(
             CarrierFault.BUNDLE_SIZE, f"expected at most {limits.max_bytes} bytes, got {size}"
         )
     window = _Window(source, size)
     if window.take(1) != PARTS_HEAD:
-        raise Refused(
+        raise CarrierRefused(
             CarrierFault.FRAMING, "expected an array of header, events and proof", offset=0
         )
     header = _header(window)
@@ -168,7 +168,7 @@ def survey(source: BundleSource, limits: BundleLimits) -> Survey:
     raw_proof = window.item(MAX_PROOF_BYTES, "the proof")
     digest.update(raw_proof)
     if window.offset != size:
-        raise Refused(
+        raise CarrierRefused(
             CarrierFault.FRAMING,
             f"expected the end after the proof, got {size - window.offset} more bytes",
             offset=window.offset,
@@ -176,7 +176,7 @@ def survey(source: BundleSource, limits: BundleLimits) -> Survey:
     try:
         proof = RangeProof.decode(raw_proof)
     except Malformed as error:
-        raise Refused(CarrierFault.FRAMING, f"the proof: {error}", offset=at) from error
+        raise CarrierRefused(CarrierFault.FRAMING, f"the proof: {error}", offset=at) from error
     return Survey(header=header, proof=proof, batches=batches, size=size, digest=digest.digest())
 
 
@@ -185,7 +185,7 @@ def read_batch(source: BundleSource, batch: EventBatch) -> bytes:
     source.seek(batch.offset)
     raw = source.read(batch.size)
     if len(raw) != batch.size:
-        raise Refused(
+        raise CarrierRefused(
             CarrierFault.FRAMING,
             f"expected {batch.size} bytes, got {len(raw)}: the file became shorter",
             offset=batch.offset,
@@ -204,9 +204,9 @@ def _header(window: _Window) -> Header:
     try:
         header = Header.decode(raw)
     except Malformed as error:
-        raise Refused(CarrierFault.FRAMING, f"the header: {error}", offset=1) from error
+        raise CarrierRefused(CarrierFault.FRAMING, f"the header: {error}", offset=1) from error
     if header.bundle_id is None:
-        raise Refused(CarrierFault.FRAMING, "the header has no bundle_id", offset=1)
+        raise CarrierRefused(CarrierFault.FRAMING, "the header has no bundle_id", offset=1)
     return header
 
 
@@ -230,17 +230,17 @@ def _count(window: _Window, header: Header, limits: BundleLimits, digest: Hasher
     try:
         major, count, end = cbor.head(window.peek(9), 0)
     except Malformed as error:
-        raise Refused(CarrierFault.FRAMING, f"the events: {error}", offset=at) from error
+        raise CarrierRefused(CarrierFault.FRAMING, f"the events: {error}", offset=at) from error
     if major != cbor.ARRAY:
-        raise Refused(CarrierFault.FRAMING, "expected an array of events", offset=at)
+        raise CarrierRefused(CarrierFault.FRAMING, "expected an array of events", offset=at)
     if count != header.count:
-        raise Refused(
+        raise CarrierRefused(
             CarrierFault.COUNT,
             f"expected {header.count} events, as in the header, got {count}",
             offset=at,
         )
     if count > limits.max_events:
-        raise Refused(
+        raise CarrierRefused(
             CarrierFault.BUNDLE_SIZE, f"expected at most {limits.max_events} events, got {count}"
         )
     digest.update(window.take(end))
@@ -277,7 +277,7 @@ class _Window:
             end = self._at + most + 1
         if end - self._at > most:
             detail = f"{what} is cut short, no CBOR, or of more than {most} bytes"
-            raise Refused(CarrierFault.FRAMING, detail, offset=self.offset)
+            raise CarrierRefused(CarrierFault.FRAMING, detail, offset=self.offset)
         return self.take(end - self._at)
 
     def _fill(self, size: int) -> None:

@@ -7,7 +7,7 @@ can be shown as words that two people can compare by telephone (proquint).
 from __future__ import annotations
 
 from enum import Enum
-from typing import Final
+from typing import ClassVar, Final
 
 from veen.errors import Code, Untrusted
 
@@ -118,11 +118,13 @@ ADVICE: Final = {
 """The advice for each fault."""
 
 
-class Refused(Untrusted):
+class CarrierRefused(Untrusted):
     """A bundle or carrier that must not be imported; ``seq`` and ``offset`` say where, if known.
 
     As text it is one line: the code, what is wrong, where, and what to do.
     """
+
+    error_code: ClassVar[str] = "REFUSED"
 
     def __init__(
         self, fault: CarrierFault, detail: str, *, seq: int | None = None, offset: int | None = None
@@ -138,8 +140,10 @@ class Refused(Untrusted):
         return _refused, (self.fault, self.detail, self.seq, self.offset)
 
 
-def _refused(fault: CarrierFault, value: str, seq: int | None, offset: int | None) -> Refused:
-    return Refused(fault, value, seq=seq, offset=offset)
+def _refused(
+    fault: CarrierFault, value: str, seq: int | None, offset: int | None
+) -> CarrierRefused:
+    return CarrierRefused(fault, value, seq=seq, offset=offset)
 
 
 def _place(seq: int | None, offset: int | None) -> str:

@@ -25,7 +25,7 @@ from bridge.bundle import (
     read_batch,
     survey,
 )
-from bridge.errors import CarrierFault, Refused
+from bridge.errors import CarrierFault, CarrierRefused
 from bridge.trust import TrustStore
 from veen.errors import Malformed, Untrusted
 from veen.hub_identity import HubIdentity
@@ -85,7 +85,7 @@ def verify_continuity(proof: RangeProof, held: HeldStream | None) -> Continuity:
     if root is None:
         return Continuity.GAP if before > held.last_seq() else Continuity.UNTESTED
     if proof.before().root() != root:
-        raise Refused(
+        raise CarrierRefused(
             CarrierFault.FORK,
             f"the root at {before} differs from the one held: the hub signed two histories",
             seq=proof.from_seq,
@@ -93,7 +93,7 @@ def verify_continuity(proof: RangeProof, held: HeldStream | None) -> Continuity:
     return Continuity.FOLLOWS if before == held.last_seq() else Continuity.OVERLAPS
 
 
-def wrong_metadata(event: BundleEvent, msg: Msg, receipt: Receipt) -> Refused | None:
+def wrong_metadata(event: BundleEvent, msg: Msg, receipt: Receipt) -> CarrierRefused | None:
     """The fault of an event's metadata, if it has one.
 
     Principal and hub time are always checked; the rest only if the body is disclosed.
@@ -102,11 +102,11 @@ def wrong_metadata(event: BundleEvent, msg: Msg, receipt: Receipt) -> Refused | 
     if metadata is None and event.body_key is None:
         return None
     if metadata is not None and metadata.principal_id != msg.client_id:
-        return Refused(
+        return CarrierRefused(
             CarrierFault.METADATA, "principal_id is not the client_id of the message", seq=seq
         )
     if metadata is not None and metadata.hub_commit_time != receipt.hub_ts:
-        return Refused(
+        return CarrierRefused(
             CarrierFault.METADATA, "hub_commit_time is not the hub_ts of the receipt", seq=seq
         )
     if event.body_key is None:
@@ -116,8 +116,8 @@ def wrong_metadata(event: BundleEvent, msg: Msg, receipt: Receipt) -> Refused | 
         if metadata is None or is_encoding_of(metadata, body):
             return None
     except (Malformed, Untrusted) as error:
-        return Refused(CarrierFault.METADATA, f"the body: {error}", seq=seq)
-    return Refused(CarrierFault.METADATA, "the metadata differs from the body", seq=seq)
+        return CarrierRefused(CarrierFault.METADATA, f"the body: {error}", seq=seq)
+    return CarrierRefused(CarrierFault.METADATA, "the metadata differs from the body", seq=seq)
 
 
 def is_encoding_of(metadata: Metadata, body: bytes) -> bool:
@@ -160,9 +160,9 @@ class Findings:
     roots: bytes
     first_ts: int
     last_ts: int
-    misplaced: Refused | None
-    unsigned: Refused | None
-    misreported: Refused | None
+    misplaced: CarrierRefused | None
+    unsigned: CarrierRefused | None
+    misreported: CarrierRefused | None
     with_metadata: int
     """Events with metadata."""
     unopened: int
@@ -180,7 +180,7 @@ def examine(raw: bytes, first_seq: int, terms: BundleTerms) -> Findings:
         try:
             event, msg, receipt = _decode_event(raw_event, seq)
             _verify_place(msg, receipt, seq, terms)
-        except Refused as error:
+        except CarrierRefused as error:
             misplaced = error
             break
         receipts.append(receipt)
@@ -201,14 +201,16 @@ def examine(raw: bytes, first_seq: int, terms: BundleTerms) -> Findings:
     )
 
 
-def _bad_signature(msg: Msg, receipt: Receipt, terms: BundleTerms) -> Refused | None:
+def _bad_signature(msg: Msg, receipt: Receipt, terms: BundleTerms) -> CarrierRefused | None:
     seq = receipt.stream_seq
     try:
         terms.hub.verify_receipt(receipt)
     except Untrusted as error:
-        return Refused(CarrierFault.RECEIPT_SIG, str(error), seq=seq)
+        return CarrierRefused(CarrierFault.RECEIPT_SIG, str(error), seq=seq)
     if not msg.signature_is_valid():
-        return Refused(CarrierFault.MSG_SIG, "the message is not signed by its client", seq=seq)
+        return CarrierRefused(
+            CarrierFault.MSG_SIG, "the message is not signed by its client", seq=seq
+        )
     return None
 
 
@@ -217,20 +219,20 @@ def _decode_event(raw_event: bytes, seq: int) -> tuple[BundleEvent, Msg, Receipt
         event = BundleEvent.decode(raw_event)
         return event, Msg.decode(event.payload), Receipt.decode(event.receipt)
     except Malformed as error:
-        raise Refused(CarrierFault.EVENT_FORMAT, str(error), seq=seq) from error
+        raise CarrierRefused(CarrierFault.EVENT_FORMAT, str(error), seq=seq) from error
 
 
 def _verify_place(msg: Msg, receipt: Receipt, seq: int, terms: BundleTerms) -> None:
     if receipt.stream_seq != seq:
-        raise Refused(
+        raise CarrierRefused(
             CarrierFault.PLACE,
             f"expected the receipt of event {seq}, got that of {receipt.stream_seq}",
             seq=seq,
         )
     if msg.label != terms.label or receipt.label != terms.label:
-        raise Refused(CarrierFault.PLACE, "an event of another stream", seq=seq)
+        raise CarrierRefused(CarrierFault.PLACE, "an event of another stream", seq=seq)
     if not msg.ct_hash_matches() or msg.leaf_hash() != receipt.leaf_hash:
-        raise Refused(CarrierFault.LEAF, "the receipt is not for this message", seq=seq)
+        raise CarrierRefused(CarrierFault.LEAF, "the receipt is not for this message", seq=seq)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,7 +263,7 @@ def verify_bundle(
     workers: int = 1,
     progress: Progress = no_progress,
 ) -> VerifiedBundle:
-    """Verify everything that can be verified offline, without the source hub, or raise Refused.
+    """Verify everything that can be verified offline, without the hub, or raise CarrierRefused.
 
     With ``workers`` above 1 the events are checked in as many processes. ``progress`` counts
     events.
@@ -269,7 +271,7 @@ def verify_bundle(
     surveyed = survey(source, limits)
     header = surveyed.header
     if header.bundle_id != surveyed.digest:
-        raise Refused(CarrierFault.BUNDLE_ID, "bundle_id is not the hash of the bundle")
+        raise CarrierRefused(CarrierFault.BUNDLE_ID, "bundle_id is not the hash of the bundle")
     hub = trusted_hub(header.source_hub_id, trust)
     verify_checkpoint(header.export_checkpoint, hub)
     end = _end(surveyed)
@@ -297,23 +299,23 @@ def trusted_hub(hub_id: bytes, trust: TrustStore) -> HubIdentity:
     if hub is None:
         why = trust.revoked.get(hub_id)
         what = "is not in the trust store" if why is None else f"is revoked: {why}"
-        raise Refused(CarrierFault.HUB, f"hub {hub_id.hex()} {what}")
+        raise CarrierRefused(CarrierFault.HUB, f"hub {hub_id.hex()} {what}")
     return hub
 
 
 def verify_checkpoint(checkpoint: RecorderCheckpoint, hub: HubIdentity) -> None:
     if checkpoint.hub_id != hub.hub_id:
-        raise Refused(
+        raise CarrierRefused(
             CarrierFault.HUB,
             f"expected a checkpoint of hub {hub.hub_id.hex()}, got {checkpoint.hub_id.hex()}",
         )
     if checkpoint.hub_public not in {key.hub_pk for key in hub.hub_keys}:
         detail = f"{checkpoint.hub_public.hex()} is not a pinned key of the hub, or is revoked"
-        raise Refused(CarrierFault.HUB_KEY, detail)
+        raise CarrierRefused(CarrierFault.HUB_KEY, detail)
     try:
         checkpoint.verify(hub)
     except Untrusted as error:
-        raise Refused(CarrierFault.CHECKPOINT, str(error)) from error
+        raise CarrierRefused(CarrierFault.CHECKPOINT, str(error)) from error
 
 
 def _verify_dates(header: Header, hub: HubIdentity) -> None:
@@ -324,7 +326,7 @@ def _verify_dates(header: Header, hub: HubIdentity) -> None:
     try:
         header.export_checkpoint.verify_entry_time(hub, header.export_stream, header.export_time_to)
     except Untrusted as error:
-        raise Refused(CarrierFault.CHECKPOINT, str(error)) from error
+        raise CarrierRefused(CarrierFault.CHECKPOINT, str(error)) from error
 
 
 def _end(survey: Survey) -> StreamEnd:
@@ -332,10 +334,10 @@ def _end(survey: Survey) -> StreamEnd:
     header, proof = survey.header, survey.proof
     end = header.export_checkpoint.end(header.export_stream)
     if end is None or end.last_seq < header.export_seq_to:
-        raise Refused(CarrierFault.RANGE, "the checkpoint does not reach the last event")
+        raise CarrierRefused(CarrierFault.RANGE, "the checkpoint does not reach the last event")
     expected = (header.export_seq_from, header.export_seq_to, end.last_seq)
     if (proof.from_seq, proof.to_seq, proof.size) != expected:
-        raise Refused(
+        raise CarrierRefused(
             CarrierFault.RANGE,
             f"the proof: expected (from, to, size) {expected}, got "
             f"{(proof.from_seq, proof.to_seq, proof.size)}",
@@ -350,13 +352,13 @@ class _Replay:
     peaks: Peaks
     root: bytes = b""
     times: tuple[int, int] | None = None
-    unsigned: Refused | None = None
-    misreported: Refused | None = None
+    unsigned: CarrierRefused | None = None
+    misreported: CarrierRefused | None = None
     with_metadata: int = 0
     unopened: int = 0
 
     def add(self, findings: Findings) -> None:
-        """Append a batch; Refused at the first leaf that does not lead to the root of its
+        """Append a batch; CarrierRefused at the first leaf that does not lead to the root of its
         receipt.
         """
         for at in range(0, len(findings.leaves), _HASH):
@@ -364,7 +366,7 @@ class _Replay:
             self.root = self.peaks.root()
             if self.root != findings.roots[at : at + _HASH]:
                 detail = "the range has another root than the receipt"
-                raise Refused(CarrierFault.ROOT, detail, seq=self.peaks.size)
+                raise CarrierRefused(CarrierFault.ROOT, detail, seq=self.peaks.size)
         if findings.misplaced is not None:
             raise findings.misplaced
         self.times = (self.times or (findings.first_ts, 0))[0], findings.last_ts
@@ -389,11 +391,13 @@ def _verify_range(
         progress(replay.peaks.size + 1 - header.export_seq_from, header.count)
     if replay.times != (header.export_time_from, header.export_time_to):
         expected = (header.export_time_from, header.export_time_to)
-        raise Refused(CarrierFault.RANGE, f"expected hub times {expected}, got {replay.times}")
+        raise CarrierRefused(
+            CarrierFault.RANGE, f"expected hub times {expected}, got {replay.times}"
+        )
     try:
         survey.proof.verify_after(replay.peaks, size=end.last_seq, root=end.mmr_root)
     except Untrusted as error:
-        raise Refused(CarrierFault.PROOF, str(error), seq=header.export_seq_to) from error
+        raise CarrierRefused(CarrierFault.PROOF, str(error), seq=header.export_seq_to) from error
     return replay
 
 
@@ -401,4 +405,4 @@ def _before(survey: Survey) -> Peaks:
     try:
         return survey.proof.before()
     except Untrusted as error:
-        raise Refused(CarrierFault.PROOF, str(error), seq=survey.proof.from_seq) from error
+        raise CarrierRefused(CarrierFault.PROOF, str(error), seq=survey.proof.from_seq) from error

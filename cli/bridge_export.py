@@ -19,7 +19,7 @@ from bridge.carrier.medium import carriers
 from bridge.carrier.probe import probe
 from bridge.carrier.reader import CarrierSet, unpacked
 from bridge.carrier.verify import UNREADABLE, age_text
-from bridge.errors import Refused
+from bridge.errors import CarrierRefused
 from bridge.exporter.build import Unopened
 from bridge.exporter.deliver import Media, medium_id
 from bridge.exporter.gaps import ExportGap, GapFile
@@ -275,7 +275,7 @@ def _judged(bags: tuple[BagPath, ...], look: _Look) -> dict[str, Any]:
     """Show a carrier; an unreadable carrier is shown as refused, and does not hide the others."""
     try:
         return _carrier(bags, look)
-    except Refused as error:
+    except CarrierRefused as error:
         return {"bags": [str(bag) for bag in bags], "refused": str(error)}
     except OSError as error:
         if error.errno not in UNREADABLE:

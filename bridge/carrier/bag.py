@@ -28,7 +28,7 @@ from bridge.carrier.format import (
     VolumeHeader,
     volume_name,
 )
-from bridge.errors import CarrierFault, Refused, printable, words
+from bridge.errors import CarrierFault, CarrierRefused, printable, words
 from veen.digest import h
 from veen.errors import Malformed, WrongVersion
 
@@ -185,9 +185,9 @@ class Bag:
             sig = CarrierSig.decode(self._signature)
         except Malformed as error:
             detail = f"{self._name}: {SIGNATURE}: {error}"
-            raise Refused(CarrierFault.CARRIER_FORMAT, detail) from error
+            raise CarrierRefused(CarrierFault.CARRIER_FORMAT, detail) from error
         if not sig.is_valid(self._tagmanifest):
-            raise Refused(
+            raise CarrierRefused(
                 CarrierFault.CARRIER_SIG, f"{self._name}: the signature in {SIGNATURE} is not valid"
             )
         return sig.signer
@@ -196,7 +196,7 @@ class Bag:
         """Every volume of the set in this bag, by name; other files are noted and ignored."""
         try:
             data = self._opened(lambda: self._root.directory(DATA), DATA)
-        except Refused:
+        except CarrierRefused:
             self.notes.append(f"{self._name}: no readable directory {DATA}")
             return
         for name in self._list(data):
@@ -223,7 +223,7 @@ class Bag:
     def _read_signature(self) -> bytes:
         raw = self._read_tag(SIGNATURE)
         if len(raw) < SIGNATURE_BYTES:
-            raise Refused(
+            raise CarrierRefused(
                 CarrierFault.INCOMPLETE,
                 f"{self._name}: {SIGNATURE}: expected {SIGNATURE_BYTES} bytes, got {len(raw)}: it "
                 "was "
@@ -236,7 +236,7 @@ class Bag:
         """The tagmanifest, after verifying every file it lists."""
         tags = {name: self._read_tag(name) for name in (*TAGGED, TAGMANIFEST)}
         if tagmanifest(tags) != tags[TAGMANIFEST]:
-            raise Refused(CarrierFault.TAG_FILE, f"{self._name}: {_changed(tags)}")
+            raise CarrierRefused(CarrierFault.TAG_FILE, f"{self._name}: {_changed(tags)}")
         self._carrier = tags[CARRIER]
         return tags[TAGMANIFEST]
 
@@ -247,14 +247,14 @@ class Bag:
                 raw = file.read(MAX_TAG_BYTES + 1)
         except FileNotFoundError:
             hint = ": it was not finished" if name == SIGNATURE else ""
-            raise Refused(
+            raise CarrierRefused(
                 CarrierFault.INCOMPLETE, f"{self._name}: {name} is missing{hint}"
             ) from None
         except OSError as error:
             detail = f"{self._name}: {name} cannot be read: {error.strerror}"
-            raise Refused(CarrierFault.MEDIUM, detail) from error
+            raise CarrierRefused(CarrierFault.MEDIUM, detail) from error
         if len(raw) > MAX_TAG_BYTES:
-            raise Refused(
+            raise CarrierRefused(
                 CarrierFault.MEDIUM,
                 f"{self._name}: {name}: expected at most {MAX_TAG_BYTES} bytes, got {size}",
             )
@@ -265,7 +265,7 @@ class Bag:
             directory = opening()
         except OSError as error:
             detail = f"{printable(what)} cannot be read as a directory: {error.strerror}"
-            raise Refused(CarrierFault.MEDIUM, detail) from error
+            raise CarrierRefused(CarrierFault.MEDIUM, detail) from error
         return self._stack.enter_context(directory)
 
     def _list(self, directory: Directory) -> list[str]:
@@ -274,13 +274,13 @@ class Bag:
                 names = [entry.name for entry in islice(entries, MAX_ENTRIES + 1)]
         except OSError as error:
             detail = f"{self._name} cannot be listed: {error.strerror}"
-            raise Refused(CarrierFault.MEDIUM, detail) from error
+            raise CarrierRefused(CarrierFault.MEDIUM, detail) from error
         if len(names) > MAX_ENTRIES:
-            raise Refused(
+            raise CarrierRefused(
                 CarrierFault.MEDIUM, f"{self._name}: expected at most {MAX_ENTRIES} files, got more"
             )
         if len({folded(name) for name in names}) != len(names):
-            raise Refused(
+            raise CarrierRefused(
                 CarrierFault.MEDIUM, f"{self._name}: two names differ only in case or Unicode form"
             )
         return sorted(names)
@@ -309,9 +309,9 @@ def _carrier(raw: bytes, where: str) -> Carrier:
         return Carrier.decode(raw)
     except WrongVersion as error:
         detail = f"{where}: {CARRIER}: {error}"
-        raise Refused(CarrierFault.CARRIER_VERSION, detail) from error
+        raise CarrierRefused(CarrierFault.CARRIER_VERSION, detail) from error
     except Malformed as error:
-        raise Refused(CarrierFault.CARRIER_FORMAT, f"{where}: {CARRIER}: {error}") from error
+        raise CarrierRefused(CarrierFault.CARRIER_FORMAT, f"{where}: {CARRIER}: {error}") from error
 
 
 def _verify_version(raw: bytes, where: str) -> None:
@@ -320,7 +320,7 @@ def _verify_version(raw: bytes, where: str) -> None:
     if match is not None:
         version = min(match[1][0], _LARGE)
         detail = f"{where}: needs >= v{version} of the format of carriers, this is v{FORMAT}"
-        raise Refused(CarrierFault.CARRIER_VERSION, detail)
+        raise CarrierRefused(CarrierFault.CARRIER_VERSION, detail)
 
 
 def _changed(tags: dict[str, bytes]) -> str:

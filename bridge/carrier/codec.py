@@ -21,7 +21,7 @@ import zfec
 import zstandard
 
 from bridge.carrier.format import HPKE, Encryption
-from bridge.errors import CarrierFault, Refused
+from bridge.errors import CarrierFault, CarrierRefused
 from veen.crypto import (
     AEAD_KEY_BYTES,
     AEAD_TAG_BYTES,
@@ -61,26 +61,26 @@ def compress_bytes(blocks: Iterable[bytes], plain_len: int) -> Iterator[bytes]:
 def verify_ratio(stored_len: int, plain_len: int) -> None:
     """Refuse an implausible declared length, before any byte is decompressed."""
     if plain_len > max(_FLOOR, stored_len * MAX_RATIO):
-        raise Refused(
+        raise CarrierRefused(
             CarrierFault.UNPACKED_SIZE,
             f"expected at most {MAX_RATIO} times {stored_len} bytes unpacked, got {plain_len}",
         )
 
 
 def decompress_bytes(blocks: Iterable[bytes], plain_len: int) -> Iterator[bytes]:
-    """Decompress a stream of exactly ``plain_len`` bytes; Refused at the first byte beyond."""
+    """Decompress a stream of exactly ``plain_len`` bytes; refused at the first byte beyond."""
     running = zstandard.ZstdDecompressor(max_window_size=1 << _WINDOW_LOG)
     left, source = plain_len, cast("IO[bytes]", _Blocks(blocks))
     with running.stream_reader(source, read_across_frames=True) as reader:
         while block := _read(reader):
             left -= len(block)
             if left < 0:
-                raise Refused(
+                raise CarrierRefused(
                     CarrierFault.UNPACKED_SIZE, f"expected {plain_len} bytes unpacked, got more"
                 )
             yield block
     if left:
-        raise Refused(
+        raise CarrierRefused(
             CarrierFault.UNPACKED_SIZE,
             f"expected {plain_len} bytes unpacked, got {plain_len - left}",
         )
@@ -90,7 +90,7 @@ def _read(reader: zstandard.ZstdDecompressionReader) -> bytes:
     try:
         return reader.read(_BLOCK)
     except zstandard.ZstdError as error:
-        raise Refused(CarrierFault.COMPRESSION, f"it cannot be unpacked: {error}") from error
+        raise CarrierRefused(CarrierFault.COMPRESSION, f"it cannot be unpacked: {error}") from error
 
 
 class _Blocks:
@@ -146,33 +146,33 @@ class VolumeSealer:
 def unseal(
     encryption: Encryption, privates: Sequence[bytes], blocks: Iterable[bytes]
 ) -> Iterator[bytes]:
-    """Decrypt the chunks; Refused without a matching key or at the first invalid chunk."""
+    """Decrypt the chunks; CarrierRefused without a matching key or at the first invalid chunk."""
     key, aad = _key(encryption, privates), encryption.encode()
     for number, (chunk, is_last) in enumerate(_chunks(blocks, CHUNK + AEAD_TAG_BYTES)):
         try:
             yield aead_decrypt(key, _nonce(number, is_last), aad, chunk)
         except Undecryptable as error:
-            raise Refused(
+            raise CarrierRefused(
                 CarrierFault.SEALED, f"chunk {number} cannot be decrypted: it is changed"
             ) from error
 
 
 def _key(encryption: Encryption, privates: Sequence[bytes]) -> bytes:
     if encryption.suite != HPKE:
-        raise Refused(
+        raise CarrierRefused(
             CarrierFault.CARRIER_VERSION,
             f"unknown suite {encryption.suite!r}; a newer version of veen is needed",
         )
     private = next((p for p in privates if h(hpke_public_key(p)) == encryption.recipient), None)
     if private is None:
-        raise Refused(
+        raise CarrierRefused(
             CarrierFault.NO_KEY,
             f"no key here opens it; it is sealed to the key with hash {encryption.recipient.hex()}",
         )
     try:
         return HpkeRecipient(encryption.enc, private).export(_KEY, AEAD_KEY_BYTES)
     except Untrusted as error:
-        raise Refused(CarrierFault.SEALED, str(error)) from error
+        raise CarrierRefused(CarrierFault.SEALED, str(error)) from error
 
 
 def _nonce(number: int, is_last: bool) -> bytes:

@@ -21,7 +21,7 @@ from typing import BinaryIO, Final
 
 from bridge.carrier.bag import DATA, SIGNATURE, TAGGED, TAGMANIFEST, Bag
 from bridge.carrier.directory import FOLDER, LEADS_ELSEWHERE, READ, BagPath, Directory
-from bridge.errors import CarrierFault, Refused
+from bridge.errors import CarrierFault, CarrierRefused
 from veen.digest import h, h_blocks, h_file
 from veen.errors import VeenError
 from veen.system import durable
@@ -270,12 +270,12 @@ def carriers(given: Sequence[Path]) -> list[tuple[BagPath, ...]]:
 
 
 def listed(directory: Directory) -> list[str]:
-    """The names in a directory of a medium; Refused if there are too many."""
+    """The names in a directory of a medium; CarrierRefused if there are too many."""
     with os.scandir(directory.fd) as entries:
         names = [entry.name for entry in islice(entries, MOST_ON_MEDIUM + 1)]
     if len(names) > MOST_ON_MEDIUM:
         detail = f"{directory.path.name}: more than {MOST_ON_MEDIUM} entries"
-        raise Refused(CarrierFault.MEDIUM, detail)
+        raise CarrierRefused(CarrierFault.MEDIUM, detail)
     return names
 
 
@@ -318,7 +318,7 @@ def _bags(path: Path) -> Iterator[BagPath]:
 def _key(path: BagPath) -> bytes:
     try:
         bag = Bag(path)
-    except Refused:
+    except CarrierRefused:
         return os.fsencode(path.path)
     bag.close()
     return h(bag.carrier.encode())

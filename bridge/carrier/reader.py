@@ -21,7 +21,7 @@ from bridge.carrier.bag import Bag, OpenVolume, volume_path
 from bridge.carrier.codec import decompress_bytes, rebuild_volumes, unseal, verify_ratio
 from bridge.carrier.directory import BagPath, name_in_text
 from bridge.carrier.format import HEADER_BYTES, ZSTD, Carrier, CarrierLedger, VolumeHeader
-from bridge.errors import CarrierFault, Refused
+from bridge.errors import CarrierFault, CarrierRefused
 from bridge.trust import TrustStore
 from veen.digest import Hasher, h_blocks
 from veen.errors import Malformed
@@ -151,7 +151,7 @@ def header_of(carrier: Carrier, index: int, size: int, digest: bytes) -> bytes:
 class CarrierSet:
     """The bags of one carrier, from one medium or several.
 
-    Checks run in the order of the methods; each raises Refused.
+    Checks run in the order of the methods; each raises CarrierRefused.
     """
 
     def __init__(self, roots: Sequence[Path | BagPath]) -> None:
@@ -167,7 +167,7 @@ class CarrierSet:
             self.close()
             raise
         if not self._bags:
-            raise Refused(CarrierFault.INCOMPLETE, "expected one or more bags, got none")
+            raise CarrierRefused(CarrierFault.INCOMPLETE, "expected one or more bags, got none")
         self.carrier: Carrier = self._bags[0].carrier
 
     def _add(self, root: Path | BagPath) -> None:
@@ -185,7 +185,9 @@ class CarrierSet:
         if unknown:
             why = trust.revoked.get(min(unknown))
             what = "not an exporter's key in the trust store" if why is None else f"revoked: {why}"
-            raise Refused(CarrierFault.SIGNER, f"signed by {min(unknown).hex()}, which is {what}")
+            raise CarrierRefused(
+                CarrierFault.SIGNER, f"signed by {min(unknown).hex()}, which is {what}"
+            )
         return ", ".join(sorted(trust.exporters[signer] for signer in signers))
 
     def verify_complete(self) -> None:
@@ -251,7 +253,7 @@ class CarrierSet:
     ) -> None:
         if len(lost) > self.carrier.parity:
             rest = f"; parity makes good {self.carrier.parity}" if self.carrier.parity else ""
-            raise Refused(fault, f"{'; '.join(lost)}{rest}", offset=offset)
+            raise CarrierRefused(fault, f"{'; '.join(lost)}{rest}", offset=offset)
 
     def _lost(self, index: int) -> str:
         path, listed = volume_path(self.carrier, index), self.carrier.volumes[index]
@@ -299,7 +301,7 @@ class CarrierSet:
             whole.update(block)
         if whole.digest() != listed.file_hash:
             detail = f"{volume_path(carrier, index)} does not come back from parity"
-            raise Refused(CarrierFault.VOLUME, detail)
+            raise CarrierRefused(CarrierFault.VOLUME, detail)
         self._good[index] = span
 
     def _scratch_file(self, scratch: Path, index: int) -> int:
@@ -338,7 +340,7 @@ def unpacked(
         return
     plain_len = carrier.compression.plain_len if carrier.compression else carrier.stored_len
     if plain_len > most + _MAX_LEDGER:
-        raise Refused(
+        raise CarrierRefused(
             CarrierFault.BUNDLE_SIZE, f"expected at most {most} bytes unpacked, got {plain_len}"
         )
     path = scratch / "unpacked"
@@ -360,7 +362,7 @@ def _plain(carrier: Carrier, blocks: Iterator[bytes], privates: Sequence[bytes])
     if packed is None:
         return blocks
     if packed.alg != ZSTD:
-        raise Refused(
+        raise CarrierRefused(
             CarrierFault.CARRIER_VERSION,
             f"unknown compression {packed.alg!r}; a newer version of veen is needed",
         )
@@ -376,7 +378,9 @@ def _cargo(carrier: Carrier, plain: ContentSpan) -> Cargo:
         end = cbor.skip(raw, 0)
         ledger = CarrierLedger.decode(raw[:end])
     except Malformed as error:
-        raise Refused(CarrierFault.CARRIER_FORMAT, f"the encrypted ledger: {error}") from error
+        raise CarrierRefused(
+            CarrierFault.CARRIER_FORMAT, f"the encrypted ledger: {error}"
+        ) from error
     if not ledger.tail:
-        raise Refused(CarrierFault.CARRIER_FORMAT, "the encrypted ledger is empty")
+        raise CarrierRefused(CarrierFault.CARRIER_FORMAT, "the encrypted ledger is empty")
     return Cargo(ledger, plain.part(end, plain.size))

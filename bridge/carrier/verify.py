@@ -17,7 +17,7 @@ from bridge.bundle import BundleLimits
 from bridge.carrier.directory import BagPath
 from bridge.carrier.format import FORMAT, TOOL, Carrier, CarrierLedger
 from bridge.carrier.reader import Cargo, CarrierSet, unpacked
-from bridge.errors import CarrierFault, Level, Refused, printable
+from bridge.errors import CarrierFault, CarrierRefused, Level, printable
 from bridge.trust import TrustStore
 from bridge.verify import HeldStream, VerifiedBundle, trusted_hub, verify_bundle, verify_checkpoint
 from veen.errors import Malformed
@@ -87,7 +87,7 @@ class VerifyReport:
 
     asked: Level
     held: list[Level] = field(default_factory=list)
-    refusal: Refused | None = None
+    refusal: CarrierRefused | None = None
     notes: list[str] = field(default_factory=list)
     carrier: Carrier | None = None
     signer: str | None = None
@@ -134,12 +134,12 @@ def check_carrier(
                 _check(carrier_set, context, report)
             finally:
                 report.notes += carrier_set.notes
-    except Refused as error:
+    except CarrierRefused as error:
         report.refusal = error
     except OSError as error:
         if error.errno not in UNREADABLE:
             raise
-        report.refusal = Refused(CarrierFault.MEDIUM, f"it cannot be read: {error.strerror}")
+        report.refusal = CarrierRefused(CarrierFault.MEDIUM, f"it cannot be read: {error.strerror}")
     return report
 
 
@@ -175,7 +175,9 @@ def verify_cargo(cargo: Cargo, context: VerifyContext, report: VerifyReport) -> 
         report.bundle = _verify_bundle(cargo, context)
         is_entered = entry.is_of_bundle(report.bundle.header)
     if not is_entered:
-        raise Refused(CarrierFault.LEDGER, "the last entry of the ledger does not match the bundle")
+        raise CarrierRefused(
+            CarrierFault.LEDGER, "the last entry of the ledger does not match the bundle"
+        )
     report.hub = context.trust.hubs.get(entry.hub_id)
     _verify_age(report, context)
 
@@ -196,7 +198,7 @@ def _verify_age(report: VerifyReport, context: VerifyContext) -> None:
     """Refuse a checkpoint that is older than the policy allows; without a policy none expires."""
     detail = too_old(report.age_sec, context.max_age_sec)
     if detail:
-        raise Refused(CarrierFault.AGE, detail)
+        raise CarrierRefused(CarrierFault.AGE, detail)
 
 
 def _verify_heartbeat(cargo: Cargo, trust: TrustStore) -> RecorderCheckpoint:
@@ -204,7 +206,7 @@ def _verify_heartbeat(cargo: Cargo, trust: TrustStore) -> RecorderCheckpoint:
     try:
         checkpoint = RecorderCheckpoint.decode(raw)
     except Malformed as error:
-        raise Refused(CarrierFault.FRAMING, f"the heartbeat: {error}") from error
+        raise CarrierRefused(CarrierFault.FRAMING, f"the heartbeat: {error}") from error
     verify_checkpoint(checkpoint, trusted_hub(checkpoint.hub_id, trust))
     return checkpoint
 

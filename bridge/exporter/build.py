@@ -15,7 +15,7 @@ from bridge.carrier.codec import Sealing
 from bridge.carrier.format import CarrierLedger, Packing
 from bridge.carrier.verify import VerifyContext, check_carrier
 from bridge.carrier.writer import Content, StagedCarrier, stage
-from bridge.errors import CarrierFault, Level, Refused
+from bridge.errors import CarrierFault, CarrierRefused, Level
 from bridge.exporter.history import Cursor
 from bridge.trust import TrustStore
 from bridge.verify import HeldRoots, VerifiedBundle, verify_bundle
@@ -260,7 +260,7 @@ class Workshop:
         with file.open("rb") as source:
             try:
                 verified = self._verified(source, header.export_stream, held)
-            except Refused as error:
+            except CarrierRefused as error:
                 if error.fault is not CarrierFault.FORK:
                     raise
                 raise RolledBack(

@@ -34,7 +34,7 @@ from bridge.carrier.medium import (
     write_medium,
 )
 from bridge.carrier.writer import StagedCarrier
-from bridge.errors import Refused, printable
+from bridge.errors import CarrierRefused, printable
 from bridge.exporter.build import Proven
 from veen.errors import VeenError
 from veen.system.durable import NoSpace, SyncFailed
@@ -146,7 +146,7 @@ class ExportAudit:
             to_seq=entry.to_seq if entry else None,
             code=_code(error),
             detail=printable(str(error), _MAX_DETAIL),
-            offset=error.offset if isinstance(error, Refused | BadMedium) else None,
+            offset=error.offset if isinstance(error, CarrierRefused | BadMedium) else None,
             medium=self._medium,
         )
         try:
@@ -156,7 +156,7 @@ class ExportAudit:
 
 
 def _code(error: VeenError) -> str:
-    if isinstance(error, Refused):
+    if isinstance(error, CarrierRefused):
         return f"{error.fault.code.value}/{error.fault.detail_enum}"
     return type(error).__name__
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from bridge.errors import Refused, printable
+from bridge.errors import CarrierRefused, printable
 from bridge.importer.directory import ImportDirectory
 from bridge.trust import TrustStore
 from bridge.verify import trusted_hub, verify_checkpoint
@@ -83,7 +83,7 @@ class SourceCheckpoints:
             ) from error
         try:
             verify_checkpoint(checkpoint, trusted_hub(hub_id, self._trust))
-        except Refused:
+        except CarrierRefused:
             return None
         return checkpoint
 

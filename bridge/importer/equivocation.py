@@ -10,7 +10,7 @@ from pathlib import Path
 from bridge.audit_log import CHECKPOINTS, Equivocation
 from bridge.bundle import Survey
 from bridge.carrier.verify import VerifyContext
-from bridge.errors import Refused
+from bridge.errors import CarrierRefused
 from bridge.importer.checkpoints import Contradiction
 from bridge.importer.context import ImportContext
 from bridge.importer.examine import LoadedBundle, examined, load
@@ -166,6 +166,6 @@ def archived_receipt(
             if carrier.report.bundle is None:
                 return None
             receipts = load(carrier.content, carrier.report.bundle, verify_context.watch).receipts
-    except Refused:
+    except CarrierRefused:
         return None
     return next((receipt for receipt in receipts if receipt.stream_seq == seq), None)

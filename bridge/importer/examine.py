@@ -12,7 +12,7 @@ from bridge.carrier.format import CarrierLedger
 from bridge.carrier.reader import CarrierSet, unpacked
 from bridge.carrier.reader import ContentSpan as Content
 from bridge.carrier.verify import VerifyContext, VerifyReport, verify_cargo
-from bridge.errors import CarrierFault, Level, Refused
+from bridge.errors import CarrierFault, CarrierRefused, Level
 from bridge.importer.context import ImportContext
 from bridge.verify import VerifiedBundle
 from veen.digest import Hasher, h_blocks
@@ -69,7 +69,7 @@ def verification(context: ImportContext, name: str) -> Iterator[VerifyContext]:
 def examined(
     bags: Sequence[Path], verify_context: VerifyContext, report: VerifyReport | None = None
 ) -> Iterator[ExaminedCarrier]:
-    """Verify a carrier in the order of ``check_carrier``; Refused at the first fault.
+    """Verify a carrier in the order of ``check_carrier``; CarrierRefused at the first fault.
 
     ``report`` then has what was known by that time; its ledger only if the signature holds.
     """
@@ -100,12 +100,12 @@ def examined(
 def load(content: Content, verified: VerifiedBundle, watch: Watch) -> LoadedBundle:
     """Read the events of a verified bundle into memory.
 
-    They are hashed while they are read: a file that changed since it was verified is Refused.
+    They are hashed while they are read: a file that changed since it was verified is refused.
     """
     try:
         with watch("reading", "events") as progress:
             return _load(content, verified, progress)
-    except (Malformed, Refused) as error:
+    except (Malformed, CarrierRefused) as error:
         raise _changed() from error
 
 
@@ -130,8 +130,8 @@ def _load(content: Content, verified: VerifiedBundle, progress: Progress) -> Loa
     return LoadedBundle(tuple(events), receipts, entries, h_blocks(content.blocks()))
 
 
-def _changed() -> Refused:
-    return Refused(
+def _changed() -> CarrierRefused:
+    return CarrierRefused(
         CarrierFault.BUNDLE_ID,
         "expected the bundle that was verified, got another content; bring the medium again",
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypedDict
 
 from bridge.audit_log import AuditEvent
-from bridge.errors import Refused
+from bridge.errors import CarrierRefused
 from bridge.importer.context import ImportContext
 from bridge.importer.ledger import BundleRow, LedgerChange, PendingActions
 from bridge.importer.outcome import ClaimedBundle, ImportOutcome, ImportState, IncomingCarrier
@@ -129,7 +129,7 @@ def bundle_fields(row: BundleRow, operator: str) -> BundleFields:
 
 
 def failed_fields(
-    operator: str, sha256: bytes, of: BundleRow | ClaimedBundle | None, error: Refused
+    operator: str, sha256: bytes, of: BundleRow | ClaimedBundle | None, error: CarrierRefused
 ) -> FailedFields:
     """The fields of a failure; ``of`` is the verified or the claimed bundle, if it is known."""
     named = of if isinstance(of, ClaimedBundle) else None

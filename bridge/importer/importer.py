@@ -17,7 +17,7 @@ from bridge.carrier.bag import Bag
 from bridge.carrier.directory import BagPath
 from bridge.carrier.format import Carrier
 from bridge.carrier.verify import VerifyReport
-from bridge.errors import CarrierFault, Level, Refused
+from bridge.errors import CarrierFault, CarrierRefused, Level
 from bridge.importer.admission import Candidate, admit
 from bridge.importer.approvals import approval_state
 from bridge.importer.commit import BundleCommitter, ImportBatch
@@ -100,7 +100,7 @@ def _sorted(inbox: Path, names: list[str]) -> list[CarrierGroup]:
 def _carrier(path: Path) -> Carrier | None:
     try:
         bag = Bag(path)
-    except Refused:
+    except CarrierRefused:
         return None
     bag.close()
     return bag.carrier
@@ -142,7 +142,7 @@ class Importer:
             bag = BagPath(path.parent, (path.name,))
             try:
                 signed.append(self.signed(bag))
-            except Refused as error:
+            except CarrierRefused as error:
                 yield self.finish(unsigned_in_inbox(self._context, bag, error))
         if signed:
             yield self._take(signed)
@@ -172,7 +172,7 @@ class Importer:
         carrier = IncomingCarrier(name=name, place=attempt, bags=(), inbox=inbox, sha256=h(b""))
         try:
             received = list(self._copied(bags, attempt))
-        except Refused as error:
+        except CarrierRefused as error:
             lines = [line for bag in bags for line in fingerprint(bag.where)]
             carrier = replace(carrier, sha256=digest_of(lines))
             return self.finish(refuse(self._context, carrier, error, None))
@@ -227,7 +227,7 @@ class Importer:
                     row = replace(row, sha256=loaded.sha256)
                     candidate = Candidate(carrier, row, carrier_content, verified, loaded)
                     return admit(context, candidate, verify_context.scratch)
-            except Refused as error:
+            except CarrierRefused as error:
                 return refuse(context, carrier, error, row or claim_of(report))
 
     def _heartbeat(self, carrier: IncomingCarrier, examined: ExaminedCarrier) -> ImportDecision:
@@ -253,7 +253,7 @@ class Importer:
             carrier = IncomingCarrier.held(row.bundle_id, place, row.sha256)
             try:
                 loaded = self._reload(carrier, plan)
-            except Refused as error:
+            except CarrierRefused as error:
                 return self.finish(refuse(context, carrier, error, row, plan))
             committer.hand_over(row, plan, loaded)
         return committer.complete(row, plan, resumed_from)
@@ -266,7 +266,7 @@ class Importer:
             verified = carrier_content.report.bundle
             if verified is None or verified.survey.digest != plan.bundle_id:
                 other = "a heartbeat" if verified is None else verified.survey.digest.hex()
-                raise Refused(
+                raise CarrierRefused(
                     CarrierFault.BUNDLE_ID,
                     f"expected bundle {plan.bundle_id.hex()} of its plan, got {other}",
                 )

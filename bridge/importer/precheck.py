@@ -14,7 +14,7 @@ from functools import cached_property
 from bridge.carrier.directory import BagPath
 from bridge.carrier.verify import VerifyReport, too_old
 from bridge.connect import read_capability
-from bridge.errors import Refused
+from bridge.errors import CarrierRefused
 from bridge.importer.directory import ImportDirectory
 from bridge.importer.ledger import SourceStream
 from bridge.importer.run import importing
@@ -75,7 +75,7 @@ class Precheck:
             verify_space(self._importing, signed, copies=2)
         except InsufficientSpace as error:
             return "NO_ROOM", str(error)
-        except Refused as error:
+        except CarrierRefused as error:
             return error.fault.detail_enum, str(error)
         return None
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from bridge.audit_log import AuditEvent, Equivocation, ImportFailed, ImportQuarantined
 from bridge.carrier.directory import LEADS_ELSEWHERE, BagPath, carrier_name
-from bridge.errors import CarrierFault, Refused, printable
+from bridge.errors import CarrierFault, CarrierRefused, printable
 from bridge.importer.checkpoints import Contradiction
 from bridge.importer.context import ImportContext
 from bridge.importer.equivocation import checkpoint_evidence, two_checkpoints
@@ -65,7 +65,7 @@ class Refusal:
 def refuse(
     context: ImportContext,
     carrier: IncomingCarrier,
-    error: Refused,
+    error: CarrierRefused,
     of: BundleRow | ClaimedBundle | None,
     plan: ImportPlan | None = None,
 ) -> ImportDecision:
@@ -91,7 +91,7 @@ def contradict(
     context: ImportContext, carrier: IncomingCarrier, row: BundleRow | None, wrong: Contradiction
 ) -> ImportDecision:
     """Quarantine a carrier whose checkpoint contradicts the stored checkpoint of its hub."""
-    error = Refused(CarrierFault.FORK, wrong.detail, seq=wrong.seq)
+    error = CarrierRefused(CarrierFault.FORK, wrong.detail, seq=wrong.seq)
     code, detail = _code(error), printable(str(error), _LINE)
     fields = failed_fields(context.operator, carrier.sha256, row, error)
     fork = two_checkpoints(context, row, wrong)
@@ -146,7 +146,7 @@ def quarantine(
     return ImportDecision(_outcome(carrier, refusal, refusal.detail, folder), completion)
 
 
-def not_read(context: ImportContext, name: str, error: Refused) -> ImportDecision:
+def not_read(context: ImportContext, name: str, error: CarrierRefused) -> ImportDecision:
     """The outcome of a medium of which nothing was copied: it is unreadable, or no medium."""
     fields = failed_fields(context.operator, h(b""), None, error)
     is_gone = isinstance(error.__cause__, OSError)
@@ -169,7 +169,7 @@ def no_space(context: ImportContext, name: str, error: InsufficientSpace) -> Imp
 
 
 def unsigned_on_medium(
-    context: ImportContext, bag: BagPath, error: Refused, partial: Path | None = None
+    context: ImportContext, bag: BagPath, error: CarrierRefused, partial: Path | None = None
 ) -> ImportDecision:
     """The outcome of a bag on a medium that no trusted exporter has signed; the medium is not
     changed. ``partial`` is a partial copy of the bag.
@@ -180,7 +180,9 @@ def unsigned_on_medium(
     return _store_hashes(context, bag, error, removals)
 
 
-def unsigned_in_inbox(context: ImportContext, bag: BagPath, error: Refused) -> ImportDecision:
+def unsigned_in_inbox(
+    context: ImportContext, bag: BagPath, error: CarrierRefused
+) -> ImportDecision:
     """The outcome of a bag in the inbox that no trusted exporter has signed; it is removed unless
     it may still be completed.
     """
@@ -240,7 +242,7 @@ def _outcome(
 def _incomplete(
     context: ImportContext,
     carrier: IncomingCarrier,
-    error: Refused,
+    error: CarrierRefused,
     of: BundleRow | ClaimedBundle | None,
 ) -> ImportDecision:
     """Leave an incomplete carrier in the inbox, without repeated bags; audited once."""
@@ -260,7 +262,7 @@ def _incomplete(
 
 
 def _unfinished(
-    context: ImportContext, bag: BagPath, error: Refused, removals: tuple[str, ...]
+    context: ImportContext, bag: BagPath, error: CarrierRefused, removals: tuple[str, ...]
 ) -> ImportDecision:
     """The outcome of an unsigned bag that is unfinished, which is audited once, or unreadable."""
     name, digest = carrier_name(bag.name), digest_of(fingerprint(bag))
@@ -279,7 +281,7 @@ def _unfinished(
 
 
 def _store_hashes(
-    context: ImportContext, bag: BagPath, error: Refused, removals: tuple[str, ...]
+    context: ImportContext, bag: BagPath, error: CarrierRefused, removals: tuple[str, ...]
 ) -> ImportDecision:
     """Store the hashes of an unsigned bag, once and within the quota."""
     lines = fingerprint(bag)
@@ -307,11 +309,11 @@ def _store_hashes(
     return ImportDecision(outcome, Completion(events=(event,), writes=writes, removals=removals))
 
 
-def _code(error: Refused) -> str:
+def _code(error: CarrierRefused) -> str:
     return f"{error.fault.code.value}/{error.fault.detail_enum}"
 
 
-def _may_be_completed(error: Refused) -> bool:
+def _may_be_completed(error: CarrierRefused) -> bool:
     """Whether the bag lacks its signature or cannot be read now; a link is neither."""
     cause = error.__cause__
     is_unreadable = isinstance(cause, OSError) and cause.errno not in LEADS_ELSEWHERE

@@ -29,7 +29,7 @@ from bridge.audit_log import (
     read_log,
 )
 from bridge.carrier.reader import CarrierSet
-from bridge.errors import Refused
+from bridge.errors import CarrierRefused
 from bridge.importer.commit import PLAN_NOTE
 from bridge.importer.context import ImportContext
 from bridge.importer.directory import ImportDirectory
@@ -416,7 +416,7 @@ def _note_carriers(context: ImportContext) -> None:
                     context.ledger.note_carrier(ledger)
                 if ledger is not None and ledger.tail[-1].bundle_id is None:
                     context.ledger.note(heartbeat_note(ledger))
-        except Refused:
+        except CarrierRefused:
             continue
 
 

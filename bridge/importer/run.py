@@ -17,7 +17,7 @@ from typing import Final
 from bridge import connect
 from bridge.audit_log import ApprovalRefused, AuditPending, AuditWriter
 from bridge.carrier.directory import BagPath, carrier_name
-from bridge.errors import Refused, printable
+from bridge.errors import CarrierRefused, printable
 from bridge.importer.checkpoints import SourceCheckpoints
 from bridge.importer.commit import PLAN_NOTE
 from bridge.importer.completion import Cover, Covering, cover_imports, record_imports
@@ -214,7 +214,7 @@ def _outcomes(context: ImportContext, request: ImportRequest) -> Iterator[Import
     for medium in request.media:
         try:
             bags += bags_on(medium)
-        except Refused as error:
+        except CarrierRefused as error:
             yield importer.finish(not_read(context, carrier_name(medium.name), error))
     is_all = False
     while not is_all:
@@ -268,7 +268,7 @@ def _fetched(
             with context.watch(f"fetching {carrier_name(bag.name)}", "bytes") as progress:
                 fetch(signed, partial, progress)
             used, is_first = used + signed.size, False
-        except Refused as error:
+        except CarrierRefused as error:
             yield importer.finish(unsigned_on_medium(context, bag, error, partial))
         except InsufficientSpace as error:
             yield importer.finish(no_space(context, carrier_name(bag.name), error))

@@ -32,7 +32,7 @@ from bridge.carrier.directory import FOLDER, BagPath, Directory, carrier_name, n
 from bridge.carrier.format import HEADER_BYTES, Carrier, VolumeHeader, volume_name
 from bridge.carrier.medium import is_bag, listed
 from bridge.carrier.reader import CarrierSet
-from bridge.errors import CarrierFault, Refused, printable
+from bridge.errors import CarrierFault, CarrierRefused, printable
 from bridge.settings import ImportSettings
 from bridge.trust import TrustStore
 from veen.digest import Hasher, h
@@ -69,7 +69,7 @@ def check_signed(where: BagPath, trust: TrustStore, most: int) -> SignedBag:
         announced = sum(volume.size for volume in carrier_set.carrier.volumes)
     if announced > most:
         detail = f"{name_in_text(where.name)}: volumes of {announced} bytes, {most} are allowed"
-        raise Refused(CarrierFault.BUNDLE_SIZE, detail)
+        raise CarrierRefused(CarrierFault.BUNDLE_SIZE, detail)
     return SignedBag(where, carrier_set.carrier, min(size, announced))
 
 
@@ -79,22 +79,28 @@ def entries(directory: Directory, what: str) -> list[tuple[str, os.stat_result]]
         with os.scandir(directory.fd) as scanned:
             names = sorted(entry.name for entry in islice(scanned, MAX_ENTRIES + 1))
         if len(names) > MAX_ENTRIES:
-            raise Refused(CarrierFault.MEDIUM, f"{printable(what)}: more than {MAX_ENTRIES} files")
+            raise CarrierRefused(
+                CarrierFault.MEDIUM, f"{printable(what)}: more than {MAX_ENTRIES} files"
+            )
         listed = [(name, directory.status(name)) for name in names]
     except OSError as error:
         raise unreadable(what, error) from error
     if len({folded(name) for name in names}) != len(names):
-        raise Refused(
+        raise CarrierRefused(
             CarrierFault.MEDIUM, f"{printable(what)}: two names differ in case or form alone"
         )
     for name, status in listed:
         if stat.S_IFMT(status.st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
-            raise Refused(CarrierFault.MEDIUM, f"{printable(name)} is a link, a device or a pipe")
+            raise CarrierRefused(
+                CarrierFault.MEDIUM, f"{printable(name)} is a link, a device or a pipe"
+            )
     return listed
 
 
-def unreadable(name: str, error: OSError) -> Refused:
-    return Refused(CarrierFault.MEDIUM, f"{printable(name)} cannot be read: {error.strerror}")
+def unreadable(name: str, error: OSError) -> CarrierRefused:
+    return CarrierRefused(
+        CarrierFault.MEDIUM, f"{printable(name)} cannot be read: {error.strerror}"
+    )
 
 
 def fingerprint(where: BagPath) -> list[str]:
@@ -130,13 +136,13 @@ def _volume_lines(root: Directory) -> list[str]:
             volumes = entries(data, DATA)
     except OSError as error:
         return [f"unreadable ({error.strerror})  {DATA}\n"]
-    except Refused as error:
+    except CarrierRefused as error:
         return [f"{error.detail}\n"]
     return [f"{status.st_size} bytes  {DATA}/{printable(name)}\n" for name, status in volumes]
 
 
 def _verify_listing(where: BagPath) -> int:
-    """The total size of the volumes; Refused if the bag has an entry of a forbidden kind."""
+    """The total size of the volumes; CarrierRefused if the bag has an entry of a forbidden kind."""
     try:
         with where.open() as root:
             entries(root, where.name)
@@ -161,7 +167,7 @@ def bags_on(medium: Path) -> list[BagPath]:
     """The bags of a medium: those in its directory ``agb0``, else itself, else those in it.
 
     They are in numeric order of their names, which contain the first sequence number. A medium
-    that cannot be listed, or has more entries than any exporter writes, is Refused.
+    that cannot be listed, or has more entries than any exporter writes, is CarrierRefused.
     """
     whole = BagPath.of(medium)
     if len(whole.parts) > 1:
@@ -300,7 +306,7 @@ def _copy(name: str, folder: Directory, target: Path, most: int, count: Progress
     try:
         while block := _read(source, min(_BLOCK, most - at + 1), name):
             if at + len(block) > most:
-                raise Refused(
+                raise CarrierRefused(
                     CarrierFault.BUNDLE_SIZE, f"{printable(name)} goes beyond {most} bytes"
                 )
             durable.write_at(out, block, at)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from bridge.bundle import BundleEvent, BundleLimits, Header, survey
-from bridge.errors import Refused
+from bridge.errors import CarrierRefused
 from bridge.verify import verify_bundle
 from support.bridge import bridge_world
 from support.long_form import LONG
@@ -170,7 +170,7 @@ def test_memory_stays_bounded_whatever_the_bytes_announce(forgeries: Iterator[by
     bombs = [b"\x83" + bytes([head]) + b"\xff" * 8 for head in (0x5B, 0x7B, 0x9B, 0xBB, 0xDB)]
     with at_most(8 * MIB):
         for raw in (*bombs, *itertools.islice(forgeries, 200)):
-            with pytest.raises(Refused):
+            with pytest.raises(CarrierRefused):
                 verify_bundle(BytesIO(raw), bridge_world.TRUST, None)
 
 
@@ -187,5 +187,5 @@ def test_an_announced_count_allocates_nothing(grown: Any) -> None:
     header, events, proof = bridge_world.parts(grown.bundle(3, 6))
     wide = replace(header, export_seq_to=header.export_seq_from + (1 << 25))
     raw = bridge_world.reseal(wide, events, proof, (1 << 25) + 1)
-    with at_most(8 * MIB), pytest.raises(Refused):
+    with at_most(8 * MIB), pytest.raises(CarrierRefused):
         survey(BytesIO(raw), BundleLimits())

@@ -11,7 +11,7 @@ import pytest
 from bridge.carrier.bag import CARRIER, SIGNATURE, TAGGED, TAGMANIFEST, tagmanifest
 from bridge.carrier.format import HEADER_BYTES, SIGNATURE_BYTES, CarrierSig
 from bridge.carrier.verify import VerifyContext
-from bridge.errors import CarrierFault, Level, Refused
+from bridge.errors import CarrierFault, CarrierRefused, Level
 from bridge.importer.examine import examined
 from support.bridge import bridge_world
 
@@ -77,7 +77,7 @@ def test_x02_whatever_is_cut_a_carrier_without_signature_was_not_finished(
         assert report.verdict == yard.standalone([bag]) == "E.SIZE/INCOMPLETE"
         assert "carrier.sig is missing: it was not finished" in str(report.refusal)
     means = VerifyContext(trust=yard.trust, scratch=yard.root)
-    with pytest.raises(Refused) as refused, examined([bag], means):
+    with pytest.raises(CarrierRefused) as refused, examined([bag], means):
         pass
     assert refused.value.fault is CarrierFault.INCOMPLETE
 

@@ -175,7 +175,7 @@ from pathlib import Path
 from bridge.carrier.medium import BadMedium, write_medium
 from bridge.carrier.medium import carriers
 from bridge.carrier.bag import Bag
-from bridge.errors import Refused
+from bridge.errors import CarrierRefused
 bag, medium = map(Path, sys.argv[1:])
 (medium / "agb0").mkdir()
 subprocess.run(["mount", "-t", "tmpfs", "none", str(medium / "agb0")], check=True)
@@ -190,7 +190,7 @@ subprocess.run(["cp", "-r", str(bag), str(medium / "agb0")], check=True)
 ((found,),) = carriers([medium])
 try:
     Bag(found)
-except Refused as error:
+except CarrierRefused as error:
     assert "another device" in str(error), error
 else:
     raise SystemExit("it was read from another device")

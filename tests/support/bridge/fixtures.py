@@ -16,7 +16,7 @@ from bridge.carrier.codec import Sealing
 from bridge.carrier.format import CarrierLedger, Packing, Preset
 from bridge.carrier.verify import VerifyContext, VerifyReport, check_carrier
 from bridge.carrier.writer import Content, stage
-from bridge.errors import Level, Refused
+from bridge.errors import CarrierRefused, Level
 from bridge.trust import TrustStore, pin_exporter, pin_hub
 from bridge.verify import verify_bundle
 from support.bridge import bridge_world
@@ -112,7 +112,7 @@ def verdict() -> Callable[[bytes], str]:
         try:
             verify_bundle(BytesIO(raw), bridge_world.TRUST, None)
             result = "valid"
-        except Refused as error:
+        except CarrierRefused as error:
             result = f"{error.fault.code.value}/{error.fault.detail_enum}"
         try:
             standalone.verify_bundle(raw, hubs)

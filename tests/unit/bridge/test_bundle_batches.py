@@ -8,7 +8,7 @@ from io import BytesIO
 import pytest
 
 from bridge.bundle import BundleEvent
-from bridge.errors import CarrierFault, Refused
+from bridge.errors import CarrierFault, CarrierRefused
 from bridge.verify import verify_bundle
 from support.bridge import bridge_world
 from veen.digest import h
@@ -54,7 +54,7 @@ def test_names_the_first_fault_of_the_worst_kind_over_all_batches(
         else:
             event = replace(event, receipt=bridge_world.unsigned(event.receipt))
         events[at] = event.encode()
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(CarrierRefused) as refusal:
         verify_bundle(BytesIO(bridge_world.reseal(header, events, proof)), bridge_world.TRUST, None)
     assert (refusal.value.fault, refusal.value.seq) == named
 
@@ -67,7 +67,7 @@ def test_other_processes_come_to_the_same_end() -> None:
     assert verify_bundle(BytesIO(raw), bridge_world.TRUST, None, workers=2) == alone
     header, events, proof = bridge_world.parts(raw)
     events[120] = replace(BundleEvent.decode(events[120]), body_key=h(b"no")).encode()
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(CarrierRefused) as refusal:
         verify_bundle(
             BytesIO(bridge_world.reseal(header, events, proof)), bridge_world.TRUST, None, workers=2
         )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bridge.bundle import BundleEvent, BundleLimits, Metadata
-from bridge.errors import CarrierFault, Refused
+from bridge.errors import CarrierFault, CarrierRefused
 from bridge.trust import TrustStore
 from bridge.verify import Continuity, HeldRoots, HeldStream, is_encoding_of, verify_bundle
 from support.bridge import bridge_world
@@ -282,7 +282,7 @@ def test_refuses_an_unknown_hub(verdict: Verdict) -> None:
 def test_says_whether_a_hub_is_unknown_or_revoked(
     grown: Any, revoked: dict[bytes, str], reason: str
 ) -> None:
-    with pytest.raises(Refused, match=reason) as refusal:
+    with pytest.raises(CarrierRefused, match=reason) as refusal:
         verify_bundle(BytesIO(grown.bundle(1, 2)), TrustStore(revoked=revoked), None)
     assert refusal.value.fault is CarrierFault.HUB
 
@@ -321,7 +321,7 @@ def test_an_event_that_is_not_strict_is_refused_though_its_hash_is_right(
 
 
 def test_refuses_more_events_than_are_allowed(grown: Any) -> None:
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(CarrierRefused) as refusal:
         verify_bundle(
             BytesIO(grown.bundle(1, 9)), bridge_world.TRUST, None, BundleLimits(max_events=8)
         )
@@ -390,7 +390,7 @@ LIES: dict[str, tuple[Callable[[Forge], Any], CarrierFault, int]] = {
 def test_names_the_first_bad_event(forge: Forge, lie: str) -> None:
     tell, fault, seq = LIES[lie]
     tell(forge)
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(CarrierRefused) as refusal:
         verify_bundle(BytesIO(forge.seal()), forge.world.TRUST, None)
     assert (refusal.value.fault, refusal.value.seq) == (fault, seq)
 
@@ -414,7 +414,7 @@ def test_tells_how_a_bundle_joins_on(grown: Any, held: dict[int, int], due: Cont
 
 
 def test_refuses_another_past_than_the_one_held(grown: Any) -> None:
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(CarrierRefused) as refusal:
         verify_bundle(BytesIO(grown.bundle(3, 6)), bridge_world.TRUST, HeldRoots({2: h(b"fork")}))
     assert (refusal.value.fault, refusal.value.seq) == (CarrierFault.FORK, 3)
 
@@ -452,6 +452,6 @@ def test_never_says_that_a_bundle_follows_without_a_root_to_compare(
 
 def test_an_unknown_hub_is_refused_before_any_event_is_read(forge: Forge) -> None:
     forge.events = [dump([b"", None, b""])] * 4
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(CarrierRefused) as refusal:
         verify_bundle(BytesIO(forge.seal()), TrustStore(), None)
     assert refusal.value.fault is CarrierFault.HUB

@@ -12,7 +12,7 @@ import zstandard
 
 from bridge.carrier.codec import Sealing, decompress_bytes, verify_ratio
 from bridge.carrier.format import Compression, Packing
-from bridge.errors import CarrierFault, Level, Refused
+from bridge.errors import CarrierFault, CarrierRefused, Level
 from support.bridge import bridge_world
 from veen.crypto import hpke_public_key
 from veen.digest import h
@@ -39,7 +39,7 @@ def test_refuses_a_content_of_another_size_than_was_signed(
 
 
 def test_refuses_a_bomb_before_a_byte_is_inflated() -> None:
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(CarrierRefused) as refusal:
         verify_ratio(1000, 1 << 30)
     assert refusal.value.fault is CarrierFault.UNPACKED_SIZE
 
@@ -47,7 +47,7 @@ def test_refuses_a_bomb_before_a_byte_is_inflated() -> None:
 def test_a_bomb_goes_off_no_further_than_the_size_that_was_signed() -> None:
     bomb = zstandard.ZstdCompressor(level=19).compress(bytes(1 << 28))
     taken: list[int] = []
-    with pytest.raises(Refused):
+    with pytest.raises(CarrierRefused):
         taken.extend(len(block) for block in decompress_bytes([bomb], 1 << 20))
     assert sum(taken) <= 1 << 20
 
@@ -57,7 +57,7 @@ def test_refuses_a_window_that_is_too_large() -> None:
     wide = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
     content = os.urandom(1 << 12)
     raw = wide.compress(content) + wide.flush()
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(CarrierRefused) as refusal:
         list(decompress_bytes([raw], len(content)))
     assert refusal.value.fault is CarrierFault.COMPRESSION
 

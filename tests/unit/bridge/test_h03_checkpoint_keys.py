@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from bridge import standalone_verifier as standalone
-from bridge.errors import Refused
+from bridge.errors import CarrierRefused
 from bridge.trust import TrustStore
 from bridge.verify import verify_bundle
 from support.bridge import bridge_world
@@ -75,7 +75,7 @@ def both(raw: bytes, hub: HubIdentity) -> str:
     try:
         verify_bundle(BytesIO(raw), TrustStore({hub.hub_id: hub}), None)
         result = "valid"
-    except Refused as error:
+    except CarrierRefused as error:
         result = f"{error.fault.code.value}/{error.fault.detail_enum}"
     try:
         standalone.verify_bundle(

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from bridge.errors import ADVICE, CarrierFault, Refused
+from bridge.errors import ADVICE, CarrierFault, CarrierRefused
 from cli.errors import INTEGRITY, fail
 
 
@@ -14,7 +14,7 @@ from cli.errors import INTEGRITY, fail
 def test_every_fault_says_what_to_do_on_its_first_line(
     fault: CarrierFault, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert fail(Refused(fault, "it is so", seq=5, offset=9)) == INTEGRITY
+    assert fail(CarrierRefused(fault, "it is so", seq=5, offset=9)) == INTEGRITY
     (line,) = capsys.readouterr().err.splitlines()
     code = f"{fault.code.value}/{fault.detail_enum}"
     assert line == f"veen: {code}: it is so (at event 5, byte 9); {ADVICE[fault]}"
@@ -22,6 +22,6 @@ def test_every_fault_says_what_to_do_on_its_first_line(
 
 
 def test_a_refusal_is_the_same_in_another_process() -> None:
-    made = Refused(CarrierFault.LEAF, "it is so", seq=5)
+    made = CarrierRefused(CarrierFault.LEAF, "it is so", seq=5)
     document = pickle.loads(pickle.dumps(made))
     assert (str(document), document.fault, document.seq) == (str(made), CarrierFault.LEAF, 5)
