@@ -81,9 +81,11 @@ class Follower:
         opener: BatchOpener,
         requested: frozenset[str] | None = None,
         streams: RecorderStreamMap | None = None,
+        page_items: int = PAGE_ITEMS,
     ) -> None:
         self._client = client
         self._session = client.session
+        self._page_items = page_items
         self._writer = writer
         self._opener = opener
         self._requested = requested
@@ -198,7 +200,7 @@ class Follower:
         pairs = self._client.read(row.name, from_seq=start + 1, to_seq=start + TURN_ENTRIES)
         previous: list[Pair] = []
         while not is_over():
-            batch, failure = _batch(pairs)
+            batch, failure = _batch(pairs, self._page_items)
             readings = self._opener.finish() if previous else []
             if batch:
                 self._opener.begin([pair.msg.encode() for pair in batch])
@@ -240,12 +242,12 @@ def _is_away(error: VeenError) -> bool:
     return isinstance(error, Unreachable)
 
 
-def _batch(pairs: Iterator[Pair]) -> tuple[list[Pair], VeenError | None]:
+def _batch(pairs: Iterator[Pair], most: int) -> tuple[list[Pair], VeenError | None]:
     """Return the next verified pairs, limited by count and bytes, and the error that ended them."""
     batch: list[Pair] = []
     size = 0
     try:
-        for pair in islice(pairs, PAGE_ITEMS):
+        for pair in islice(pairs, most):
             batch.append(pair)
             size += len(pair.msg.ciphertext)
             if size >= _BATCH_BYTES:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from recorder.replay import output
-from recorder.replay.output import FileSink, OutputExists, PipeSink, Sink
+from recorder.replay.output import BLOCK_BYTES, FileSink, OutputExists, PipeSink, Sink
 from recorder.replay.plan import ReplayPlan, ReplayRequest, ReplaySource, StreamRange, at, plan
 from recorder.replay.read import VerifiedPage, VerifiedReader
 from recorder.replay.records import (
@@ -136,6 +136,7 @@ class Job:
     latest: Choose
     chosen: RecorderCheckpoint | None = None
     progress: Progress = no_progress
+    block_bytes: int = BLOCK_BYTES
 
     def to_pipe(self, pipe: BinaryIO, form: RecordFormat) -> Replayed:
         cursor = OutputCursor(self._plan())
@@ -149,7 +150,7 @@ class Job:
             cursor = OutputCursor(self._plan())
         else:
             self._verify_same(path, cursor.plan)
-        sink = FileSink(path, form, cursor.plan, size)
+        sink = FileSink(path, form, cursor.plan, size, self.block_bytes)
         if size == 0:
             sink.put(cursor.plan)
         return self._run(cursor, sink)

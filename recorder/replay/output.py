@@ -16,7 +16,7 @@ from veen.system import durable
 
 FORMS: Final[tuple[RecordFormat, ...]] = (JsonLines(), CborSequence())
 MAX_RECORD_BYTES: Final = 64 << 20
-_BLOCK: Final = 1 << 20
+BLOCK_BYTES: Final = 1 << 20
 
 
 class OutputExists(VeenError):
@@ -56,7 +56,7 @@ def read_records(path: Path, form: RecordFormat) -> Iterator[OutputRecord]:
     """Yield every complete record of a file, in bounded memory; a torn last record is left out."""
     buffer, begin = b"", 0
     with path.open("rb") as file:
-        while block := file.read(_BLOCK):
+        while block := file.read(BLOCK_BYTES):
             buffer += block
             at = 0
             while at < len(buffer) and (end := form.end(buffer, at)) is not None:
@@ -88,7 +88,14 @@ def cursor_of(path: Path, form: RecordFormat) -> tuple[OutputCursor | None, int]
 class FileSink:
     """Writes to a file; records are buffered to reduce the number of syncs."""
 
-    def __init__(self, path: Path, form: RecordFormat, plan: ReplayPlan, size: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        form: RecordFormat,
+        plan: ReplayPlan,
+        size: int,
+        block_bytes: int = BLOCK_BYTES,
+    ) -> None:
         flags = os.O_WRONLY | (0 if size else os.O_CREAT)
         self._fd = os.open(path, flags, durable.FILE_MODE)
         durable.cut(self._fd, size)
@@ -96,11 +103,12 @@ class FileSink:
         self._form = form
         self._plan = plan
         self._size = size
+        self._block_bytes = block_bytes
         self._waiting = bytearray()
 
     def put(self, record: Record) -> None:
         self._waiting += self._form.encode(record, self._plan)
-        if len(self._waiting) >= _BLOCK:
+        if len(self._waiting) >= self._block_bytes:
             self._flush()
 
     def close(self) -> None:

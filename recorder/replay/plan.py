@@ -17,7 +17,7 @@ from veen.client.client import Client
 from veen.client.log_head import LabelLogRef, Pair, is_missing, read_log_head
 from veen.client.session import newest_identity
 from veen.client.transport import HubRefused
-from veen.client.verified_read import LabelRange, replay
+from veen.client.verified_read import PAGE_ITEMS, LabelRange, replay
 from veen.digest import h
 from veen.errors import Malformed, Untrusted, VeenError
 from veen.hub_identity import HubIdentity
@@ -65,8 +65,9 @@ class ReplaySource(Protocol):
 class HubSource:
     """A running hub, read and verified through a client."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, page_items: int = PAGE_ITEMS) -> None:
         self._session = client.meet()
+        self._page_items = page_items
 
     @property
     def hub(self) -> HubIdentity:
@@ -79,9 +80,8 @@ class HubSource:
         return status.identity_sig
 
     def pages(self, stream: str, from_seq: int, to_seq: int) -> Iterator[tuple[Pair, ...]]:
-        return replay(
-            self._session, self._log(stream), LabelRange(from_seq=from_seq, to_seq=to_seq)
-        )
+        pages = LabelRange(from_seq=from_seq, to_seq=to_seq, page_items=self._page_items)
+        return replay(self._session, self._log(stream), pages)
 
     def range_proof(self, stream: str, from_seq: int, to_seq: int, size: int) -> RangeProof:
         return self._session.api.range_proof(self._log(stream).label, from_seq, to_seq, size)

@@ -52,5 +52,6 @@ if __name__ == "__main__":
     write_help()
     parts = [item.removeprefix("--only-") for item in sys.argv if item.startswith("--only-")]
     if "--help-only" not in sys.argv:
-        for part in parts or [None]:
+        chosen: list[str | None] = [*parts] or [None]
+        for part in chosen:
             write_golden(part)

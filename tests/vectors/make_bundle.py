@@ -31,11 +31,15 @@ def sign(seed: bytes, digest: bytes) -> bytes:
 
 
 def hub_id() -> bytes:
-    return ht("veen/hub-id", ed25519_public(HUB))
+    result: bytes = ht("veen/hub-id", ed25519_public(HUB))
+    return result
 
 
 def label() -> bytes:
-    return ht("veen/label", ht("veen/routing_key", hub_id()) + h(STREAM.encode()) + u64be(0))
+    result: bytes = ht(
+        "veen/label", ht("veen/routing_key", hub_id()) + h(STREAM.encode()) + u64be(0)
+    )
+    return result
 
 
 def body(seq: int) -> dict[str, Any]:
@@ -51,7 +55,8 @@ def body(seq: int) -> dict[str, Any]:
 
 
 def body_key(seq: int) -> bytes:
-    return h(b"body key" + bytes([seq]))
+    result: bytes = h(b"body key" + bytes([seq]))
+    return result
 
 
 def message(seq: int) -> list[Any]:
@@ -69,7 +74,8 @@ def message(seq: int) -> list[Any]:
 
 
 def leaf(msg: list[Any]) -> bytes:
-    return ht("veen/leaf", msg[2] + msg[1] + msg[7] + msg[3] + u64be(msg[4]))
+    result: bytes = ht("veen/leaf", msg[2] + msg[1] + msg[7] + msg[3] + u64be(msg[4]))
+    return result
 
 
 def tree(leaves: list[bytes]) -> bytes:
@@ -77,7 +83,8 @@ def tree(leaves: list[bytes]) -> bytes:
     if len(leaves) == 1:
         return leaves[0]
     half = len(leaves) // 2
-    return ht("veen/mmr-node", tree(leaves[:half]) + tree(leaves[half:]))
+    result: bytes = ht("veen/mmr-node", tree(leaves[:half]) + tree(leaves[half:]))
+    return result
 
 
 def peaks(leaves: list[bytes]) -> list[bytes]:

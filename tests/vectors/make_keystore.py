@@ -55,12 +55,13 @@ def card(client: bytes, prekey_private: bytes, created_at: int) -> bytes:
     }
     digest = ht("veen/identity-card", cbor(unsigned))
     by_client, by_owner = ed25519_sign(client, digest), ed25519_sign(KEYS["id_sign"], digest)
-    return cbor({**unsigned, 7: by_client, 8: by_owner})
+    result: bytes = cbor({**unsigned, 7: by_client, 8: by_owner})
+    return result
 
 
 def secrets() -> bytes:
     """What the keystore holds after one rotation."""
-    return cbor(
+    result: bytes = cbor(
         {
             1: 1,
             2: KEYS["id_sign"],
@@ -74,10 +75,12 @@ def secrets() -> bytes:
             7: KEYS["outbox"],
         }
     )
+    return result
 
 
 def sealed(key: bytes, header: dict[int, Any]) -> bytes:
-    return cbor({**header, 6: NONCE, 7: xchacha(key, NONCE, cbor(header), secrets())})
+    result: bytes = cbor({**header, 6: NONCE, 7: xchacha(key, NONCE, cbor(header), secrets())})
+    return result
 
 
 def keystore() -> bytes:

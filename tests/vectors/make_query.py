@@ -40,7 +40,7 @@ def descriptors() -> list[tuple[dict[str, Any], dict[str, Any]]]:
         "query_id": "q-least", "scope": ["record/app"], "filter": {}, "projection": ["*"],
         "evidence": {"mode": "none"},
     }  # fmt: skip
-    most = {
+    most: dict[str, Any] = {
         "query_id": "q-most",
         "version": 1,
         "scope": ["record/users", "record/app/http"],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from vector_file import write_vectors
 from veen_cases import identifiers, mmr, payload, recorder, refusals, sealing, wire
@@ -62,7 +63,7 @@ def check_hpke() -> None:
 
 def generate() -> str:
     check_hpke()
-    document = {"source": SOURCE, "limits": LIMITS, "log": sealing.log()}
+    document: dict[str, Any] = {"source": SOURCE, "limits": LIMITS, "log": sealing.log()}
     document |= {section.__name__: section() for section in SECTIONS}
     return json.dumps(document, indent=1, ensure_ascii=False, default=bytes.hex) + "\n"
 

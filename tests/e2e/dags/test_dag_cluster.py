@@ -77,6 +77,7 @@ def test_the_dags_run_on_a_cluster_over_s3(z1: Site, keys: dict[str, str]) -> No
     (audit,) = z1.made("audit")
     assert (audit.state, audit.summary["faults"]) == ("whole", 0)
     assert audit.summary["entries"] >= 20
+    assert zone.storage is not None
     held = veen("archive", "status", *zone.storage.arguments(), **keys)
     assert held["kind"] == "s3"
     assert [item["hub_id"] for item in held["hubs"]] == [zone.hub_id.hex()]

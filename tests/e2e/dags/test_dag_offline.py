@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -299,5 +300,5 @@ def reports(z2: Site) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def reconciled(z2: Site) -> dict[str, object]:
+def reconciled(z2: Site) -> dict[str, Any]:
     return veen("bridge", "reconcile", "--config", str(z2.file))

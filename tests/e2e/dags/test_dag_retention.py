@@ -127,7 +127,9 @@ def pruned(z1: Site) -> int:
 def is_whole(z1: Site) -> bool:
     """What is left verifies, and what is gone is in the archive."""
     by = ("--hub-identity", str(z1.home.hub))
-    archived = veen("archive", "verify", *z1.home.zone().storage.arguments(), *by, "--read-all")
+    storage = z1.home.zone().storage
+    assert storage is not None
+    archived = veen("archive", "verify", *storage.arguments(), *by, "--read-all")
     return bool(archived["ok"] and veen("hub", "health", "--hub", str(z1.home.hub))["ready"])
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from support.hub.hub_process import HubProcess
+from support.hub.hub_process import configured
 from support.plugins.airflow_person import AirflowPerson
 from support.plugins.chromium import Chromium, programs
 from support.plugins.two_zones import COUNTS, TwoZones
@@ -175,11 +175,7 @@ def see_receipt(chromium: Chromium, zones: TwoZones, link: str) -> None:
 def recorder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A hub and ``veen recorder serve`` with 50 events."""
     folder = tmp_path_factory.mktemp("hub")
-    hub = HubProcess(folder)
-    (folder / "hub.toml").write_text(query_world.hub_toml())
-    options = json.dumps({"listen": f"127.0.0.1:{hub.port}"})
-    where = ["--data-dir", str(hub.data), "--config", str(folder / "hub.toml")]
-    hub.launch = lambda: hub.run([sys.executable, "-m", "hub", *where, "--options", options])
+    hub = configured(folder, query_world.hub_toml())
     hub.start()
     try:
         zone = query_world.Zone(tmp_path_factory.mktemp("recorder"), hub)

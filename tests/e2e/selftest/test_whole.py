@@ -8,10 +8,11 @@ import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 from cli.selftest.suite import SUITES
@@ -87,7 +88,7 @@ def test_a_hub_that_is_killed_fails_its_step_and_the_next_one_has_another(tmp_pa
         # The first process first, and wholly: while it lives, the hub counts as running.
         for item in sorted(selftest_run.hub_of(tmp_path), key=psutil.Process.create_time):
             _kill(item)
-            _wait_until(lambda item=item: _is_dead(item))
+            _wait_until(partial(_is_dead, item))
         done = selftest_run.finish(process)
     assert done.code == 5, done
     assert list(done.failed()) == ["hub-messages"], done.failed()

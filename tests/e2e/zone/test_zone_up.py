@@ -9,11 +9,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 from cli.demo.zones import AirflowApi
@@ -132,14 +133,14 @@ def _parts_are_killed_and_recording_goes_on(home: ZoneHome) -> None:
         before = _process(home, HUB)
         process.send(signal.SIGKILL)
         if name == HUB:
-            _wait(lambda old=before: _is_back(home, HUB, old))
+            _wait(partial(_is_back, home, HUB, before))
         _emit(home)
         if name != HUB:
             assert _process(home, HUB) == before
         if name not in (HUB, RECORDER):
             assert _process(home, RECORDER).is_alive()
     for name, process in first.items():
-        _wait(lambda name=name, old=process: _is_back(home, name, old))
+        _wait(partial(_is_back, home, name, process))
     status = veen(home, "zone", "status", "--directory", home.root)["zones"][0]
     assert (status["stage"], status["wrong"]) == ("up", [])
     assert all(item["restarts"] >= 1 and not item["failing"] for item in status["processes"])
@@ -206,4 +207,7 @@ def _emit(home: ZoneHome) -> int:
 def _head(home: ZoneHome) -> int:
     who = ("--client", home.identity("admin").root, "--principal", "admin")
     result = veen(home, "recorder", "checkpoint", "create", "--config", home.file, *who)
-    return next(item["last_seq"] for item in result["streams"] if item["name"] == "record/app/http")
+    answer: int = next(
+        item["last_seq"] for item in result["streams"] if item["name"] == "record/app/http"
+    )
+    return answer

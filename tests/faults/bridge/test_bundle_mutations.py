@@ -126,10 +126,12 @@ class Mutator:
             hashes.reverse()
         else:
             return header, events, self._flip(proof)
-        return header, events, replace(range_proof, **{name: tuple(hashes)}).encode()
+        changed: dict[str, Any] = {name: tuple(hashes)}
+        return header, events, replace(range_proof, **changed).encode()
 
     def _mix(self, header: Header, events: list[bytes], proof: bytes) -> Any:
-        mine, theirs = [header, events, proof], list(self._other)
+        mine: list[Any] = [header, events, proof]
+        theirs: list[Any] = list(self._other)
         at = self._random.randrange(3)
         mine[at] = list(theirs[at]) if at == 1 else theirs[at]
         return tuple(mine)

@@ -13,6 +13,7 @@ import cbor2
 import pytest
 
 from support.client import client_producer, man_in_the_middle, middle_faults
+from support.hub.spec_objects import label_of
 from support.long_form import LONG
 from veen.client.transport import HubRefused
 from veen.digest import h
@@ -33,7 +34,7 @@ class Man:
         self.client = client
         self.reader = reader
         self.stream = f"record/{client.session.identity.client_id.hex()[:16]}"
-        self.log = reader.log(client_producer.label_of(reader.hub_id, self.stream))
+        self.log = reader.log(label_of(reader.hub_id, self.stream))
         self.other = reader.writer(client_producer.another_key(self.stream), self.stream)
         self.emitted: list[bytes] = []
         self.given_up: set[bytes] = set()

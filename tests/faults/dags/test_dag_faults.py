@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow.dataset as ds
+import pyarrow.dataset as ds  # type: ignore[import-untyped]
 import pytest
 
 from support.dags.dag_zones import HTTP, Run, Site, veen, zone_pair
@@ -54,7 +54,9 @@ def checkpoints(z1: Site) -> list[dict[str, Any]]:
 
 def archived(z1: Site) -> dict[str, Any]:
     by = ("--hub-identity", str(z1.home.hub))
-    return veen("archive", "verify", *z1.home.zone().storage.arguments(), *by)
+    storage = z1.home.zone().storage
+    assert storage is not None
+    return veen("archive", "verify", *storage.arguments(), *by)
 
 
 def states(z1: Site, kind: str) -> list[str]:

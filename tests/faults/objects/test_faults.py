@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import hashlib
 import random
 from collections.abc import Callable, Iterator
@@ -55,7 +56,14 @@ class Player:
         self.prefix = f"seed-{seed}/"
 
     def play(self, rounds: int) -> None:
-        moves = [self.put, self.put, self.put_file, self.forge, self.get, self.get_file]
+        moves: builtins.list[Callable[[str], None]] = [
+            self.put,
+            self.put,
+            self.put_file,
+            self.forge,
+            self.get,
+            self.get_file,
+        ]
         moves += [self.get_range, self.list, self.delete, self.swap]
         for _ in range(rounds):
             self.chance.choice(moves)(f"{self.prefix}{self.chance.randrange(5)}")

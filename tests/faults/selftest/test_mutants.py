@@ -189,7 +189,7 @@ def outcomes(
     chosen = [item.callspec.params["broken"] for item in items if hasattr(item, "callspec")]
     folder = tmp_path_factory.mktemp("mutants")
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        result = {}
+        result: dict[Broken, Future[Outcome]] = {}
         for number, company in enumerate(companies(chosen)):
             run = pool.submit(_run, folder / str(number), company)
             result |= dict.fromkeys(company, run)

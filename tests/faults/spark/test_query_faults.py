@@ -320,6 +320,8 @@ def _rewrite(
     archive = HubArchive(archived.services.to_write(), archived.hub_id)
     manifest = archive.latest()
     label = archive.label(manifest, world.labels[HTTP])
+    assert label is not None
+    assert label.tail is not None
     segments = tuple(
         replace(segment, first_ts=to, last_ts=to) if is_moved(segment) else segment
         for segment in label.segments

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 from support.client import client_producer

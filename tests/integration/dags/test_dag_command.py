@@ -11,7 +11,7 @@ import threading
 import time
 from pathlib import Path
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 import pytest
 from veen_airflow import commands
 from veen_airflow.commands import Command, CommandFailed, environment

@@ -11,7 +11,7 @@ from typing import Any
 
 import boto3
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from support.objects import object_servers
 from support.paths import ROOT
@@ -74,7 +74,7 @@ def test_every_image_ends_as_a_user_without_rights_and_tells_its_health() -> Non
         assert "HEALTHCHECK" in stage
         while stage is not None:
             users += reversed(re.findall(r"^USER (\S+)", stage, re.MULTILINE))
-            stage = bases.get(stage.split()[0])  # type: ignore[assignment]
+            stage = bases.get(stage.split()[0])
         assert users[0] == "10001"
 
 

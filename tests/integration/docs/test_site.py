@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import mermaidx
+import mermaidx  # type: ignore[import-untyped]
 import pytest
 
 from support.paths import ROOT

@@ -88,7 +88,7 @@ def test_parts_and_results_larger_than_any_pipe_do_not_wait_for_each_other() -> 
 
 def test_a_part_that_a_process_cannot_read_ends_it_and_is_told() -> None:
     with pool(1) as beside, pytest.raises(PoolBroken):
-        list(beside.run(_double, [_Unreadable()]))  # type: ignore[list-item]
+        list(beside.run(_double, [_Unreadable()]))
 
 
 def test_only_a_few_parts_are_taken_before_their_results_are() -> None:

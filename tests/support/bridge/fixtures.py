@@ -86,7 +86,7 @@ class Yard:
         hubs, exporters = standalone.read_trust(self.trust_dir)
         try:
             standalone.verify_carrier(bags, hubs, exporters)
-        except standalone.Refused as error:
+        except standalone.VerifierRefused as error:
             return str(error.args[0])
         return "valid"
 
@@ -117,7 +117,7 @@ def verdict() -> Callable[[bytes], str]:
         try:
             standalone.verify_bundle(raw, hubs)
             other = "valid"
-        except standalone.Refused as error:
+        except standalone.VerifierRefused as error:
             other = str(error.args[0])
         assert other == result
         return result

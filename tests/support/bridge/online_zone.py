@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from bridge.exporter.history import History, history
 from bridge.exporter.run import ExportedCarrier, Exporter, ExportSetup, opened
 from bridge.settings import BridgeSettings, parse
 from bridge.trust import TrustStore, pin_exporter, pin_hub
-from support.hub.hub_process import HubProcess
+from support.hub.hub_process import configured
 from veen import captoken
 from veen.client.checkpoints import create_recorder_checkpoint
 from veen.client.client import Client
@@ -71,9 +70,7 @@ class OnlineZone:
     def __init__(self, folder: Path, port: int | None = None) -> None:
         self.folder = folder
         self.ids = {name: self._identity(name) for name in ("producer", "admin", "bridge", "audit")}
-        self.hub = HubProcess(folder / "hub", port=port)
-        (folder / "hub" / "hub.toml").write_text(self._hub_toml())
-        self.hub.launch = lambda: self.hub.run(self._command())  # type: ignore[method-assign]
+        self.hub = configured(folder / "hub", self._hub_toml(), port)
 
     def start(self) -> OnlineZone:
         """Start the hub, and have it know who may write."""
@@ -234,8 +231,3 @@ class OnlineZone:
             lines += [f"read = {json.dumps(read)}", f"write = {json.dumps(write)}"]
             lines += [f'public_key = "{self.ids[name].hex()}"']
         return "\n".join(lines)
-
-    def _command(self) -> list[str]:
-        options = json.dumps({"listen": f"127.0.0.1:{self.hub.port}"})
-        where = ["--data-dir", str(self.hub.data), "--config", str(self.folder / "hub/hub.toml")]
-        return [sys.executable, "-m", "hub", *where, "--options", options]

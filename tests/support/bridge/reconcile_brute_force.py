@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from bridge.reconcile.facts import BundleFact, BundleState, ImportedFact, ReconcileFacts
+from bridge.reconcile.facts import (
+    BundleFact,
+    BundleState,
+    Export,
+    Import,
+    ImportedFact,
+    ReconcileFacts,
+)
 
 ORDER = ("imported", "excluded", "partial", "waiting", "quarantined", "missing")
 
@@ -39,7 +46,8 @@ def _weight(one: BundleFact) -> tuple[bool, int]:
 def _placed(one: BundleFact, facts: ReconcileFacts) -> BundleFact:
     if one.first:
         return one
-    for other in [*facts.bundle_facts, *facts.exports]:
+    others: list[BundleFact | Export] = [*facts.bundle_facts, *facts.exports]
+    for other in others:
         if other.bundle_id == one.bundle_id and other.first:
             return one._replace(
                 hub_id=other.hub_id, stream=other.stream, first=other.first, last=other.last
@@ -49,7 +57,8 @@ def _placed(one: BundleFact, facts: ReconcileFacts) -> BundleFact:
 
 def forked_at(facts: ReconcileFacts) -> set[tuple[bytes, str, int]]:
     roots: dict[tuple[bytes, str, int], set[bytes]] = {}
-    for export in [*facts.exports, *facts.imports]:
+    ranges: list[Export | Import] = [*facts.exports, *facts.imports]
+    for export in ranges:
         if export.root:
             roots.setdefault((export.hub_id, export.stream, export.last), set()).add(export.root)
     for source in facts.sources:
@@ -76,7 +85,8 @@ def stream(facts: ReconcileFacts, hub_id: bytes, name: str) -> dict[str, Any]:
     end = None
     if source is not None:
         end = next((end.last for end in source.ends if end.stream == name), 0)
-    top = max([end or 0, *(word.last for word in [*words, *imports, *exports])], default=0)
+    known = [*(word.last for word in words), *(item.last for item in imports)]
+    top = max([end or 0, *known, *(export.last for export in exports)])
     detail = {n: _describe(n, words, imports, exports) for n in range(1, top + 1)}
     classes = {
         expected: {

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from hashlib import sha256
 from random import Random
+from typing import Any
 
 from bridge.reconcile.facts import (
     BundleFact,
@@ -249,7 +250,7 @@ def _misbehave(history: History, bundles: list[Bundle]) -> None:
         )
     if history.entries and random.random() < 0.15:
         entry = random.choice(history.entries)
-        changed = {"entry_hash": named("other")} if random.random() < 0.5 else {
+        changed: dict[str, Any] = {"entry_hash": named("other")} if random.random() < 0.5 else {
             "prev": named("elsewhere"), "entry_hash": named("other")
         }  # fmt: skip
         history.entries.append(entry._replace(**changed))

@@ -37,7 +37,7 @@ STREAMS = {
     "z1": (ORDERS, LOG),
     "z2": (IMPORTED, f"import/{LOG}", "bridge/offline/log", IMPORTS),
 }
-WRITERS = {
+WRITERS: dict[str, dict[str, tuple[str, ...]]] = {
     "z1": {"shop": (ORDERS,), "audit": (LOG,)},
     "z2": {
         "bridge": (IMPORTED, f"import/{LOG}"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,20 +33,20 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def veen(home: Path) -> Callable[..., object]:
+def veen(home: Path) -> Callable[..., cli_binary.Done]:
     """Runs a command in that home."""
 
-    def run(*arguments: object, **more: object) -> object:
+    def run(*arguments: object, **more: Any) -> cli_binary.Done:
         return cli_binary.veen(*arguments, cwd=home, **more)
 
     return run
 
 
 @pytest.fixture(scope="module")
-def called(home: Path) -> Callable[..., object]:
+def called(home: Path) -> Callable[..., cli_binary.Done]:
     """Runs a command in that home and within this process."""
 
-    def run(*arguments: object, **more: object) -> object:
+    def run(*arguments: object, **more: Any) -> cli_binary.Done:
         return cli_binary.called(*arguments, cwd=home, **more)
 
     return run

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -25,9 +23,7 @@ def _hubs(folder: Path) -> Iterator[Callable[..., Any]]:
     made: list[Any] = []
 
     def make(toml: str = client_producer.OPEN, name: str = "hub") -> Any:
-        process = hub_process.HubProcess(folder / name)
-        (folder / name / "hub.toml").write_text(toml)
-        process.launch = lambda: process.run(_command(process))
+        process = hub_process.configured(folder / name, toml)
         made.append(process)
         return process
 
@@ -36,13 +32,6 @@ def _hubs(folder: Path) -> Iterator[Callable[..., Any]]:
     finally:
         for item in made:
             item.destroy()
-
-
-def _command(hub: Any) -> list[str]:
-    """Without the command around it, which is a good part of the time of a start."""
-    options = json.dumps({"listen": f"127.0.0.1:{hub.port}"})
-    where = ["--data-dir", str(hub.data), "--config", str(hub.data.parent / "hub.toml")]
-    return [sys.executable, "-m", "hub", *where, "--options", options]
 
 
 @pytest.fixture(scope="session")

@@ -129,7 +129,8 @@ class LyingHub:
     def answer(self, target: str, body: bytes) -> tuple[int, bytes]:
         path = urlsplit(target).path
         self.asked.append(path)
-        asked, answer = self._honest(path, target, body)
+        asked, honest = self._honest(path, target, body)
+        answer: Any = honest
         if self.lie is not None:
             answer = self.lie(path, asked, answer)
         if isinstance(answer, api.ErrorEnvelope):

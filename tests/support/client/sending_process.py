@@ -69,7 +69,8 @@ def _send(client: Client, seed: int) -> None:
         more: dict[str, Any] = {"attachments": [b"attached"]} if chance.random() < 0.2 else {}
         if chance.random() < 0.3:
             for body in bodies:
-                _describe(client.send(stream, body, **more) and stream, [body])
+                client.send(stream, body, **more)
+                _describe(stream, [body])
         else:
             client.emit_many(stream, bodies, **more)
             _describe(stream, bodies)

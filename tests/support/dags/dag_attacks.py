@@ -37,7 +37,7 @@ def every_attack(people: People, name: str, question: dict[str, Any]) -> dict[st
             {"action": "update", "entities": [{"task_id": "approve_1", "new_state": "success"}]}
         ]
     }
-    start = {"logical_date": None, "conf": {}}
+    start: dict[str, Any] = {"logical_date": None, "conf": {}}
     clear = {"dry_run": False, "task_ids": ["verify"], "dag_run_id": "~"}
     answer = {"chosen_options": ["Approve"], "params_input": {}}
     asked = {

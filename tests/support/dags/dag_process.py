@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 from airflow.dag_processing.dagbag import BundleDagBag
 
 MOST_SEC = (0.7, 0.5, 0.3, 0.1)

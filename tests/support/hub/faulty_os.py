@@ -8,7 +8,16 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-OPERATIONS = ("open", "pwrite", "fdatasync", "fsync", "rename", "ftruncate", "unlink", "mkdir")
+OPERATIONS: tuple[str, ...] = (
+    "open",
+    "pwrite",
+    "fdatasync",
+    "fsync",
+    "rename",
+    "ftruncate",
+    "unlink",
+    "mkdir",
+)
 
 
 class FaultyOs:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
-import sys
 import time
 from typing import Any
 
@@ -29,10 +27,7 @@ max_checkpoint_interval = 50
 
 def start_directly(hub: HubProcess) -> HubProcess:
     """Without the command around it, which is a good part of the time of a start."""
-    options = json.dumps({"listen": f"127.0.0.1:{hub.port}"})
-    toml = str(hub.data.parent / "hub.toml")
-    where = ["--data-dir", str(hub.data), "--config", toml, "--options", options]
-    hub.launch = lambda: hub.run([sys.executable, "-m", "hub", *where])  # type: ignore[method-assign]
+    hub.config = hub.data.parent / "hub.toml"
     return hub.start()
 
 

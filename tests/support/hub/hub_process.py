@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
+import psutil  # type: ignore[import-untyped]
 
 from support.hub.spec_client import Client
 from zone.services import free_port
@@ -61,6 +61,7 @@ class HubProcess:
         self.log = root / "hub.log"
         self.options = options
         self.port = port or free_port()
+        self.config: Path | None = None
         self.process: subprocess.Popen[bytes] | None = None
         self._seen: list[psutil.Process] = []
         self._clients: list[Client] = []
@@ -75,7 +76,13 @@ class HubProcess:
         return ("--data-dir", self.data, "--listen", f"127.0.0.1:{self.port}", *self.options)
 
     def launch(self) -> None:
-        self.run([*VEEN, "hub", "start", "--foreground", *map(str, self.arguments)])
+        """By the command; a hub with a ``config`` without it, which starts much sooner."""
+        if self.config is None:
+            self.run([*VEEN, "hub", "start", "--foreground", *map(str, self.arguments)])
+            return
+        options = json.dumps({"listen": f"127.0.0.1:{self.port}"})
+        where = ["--data-dir", str(self.data), "--config", str(self.config), "--options", options]
+        self.run([sys.executable, "-m", "hub", *where])
 
     def run(self, command: list[str]) -> None:
         with self.log.open("ab") as log:
@@ -151,14 +158,11 @@ class HubProcess:
             _end_background(int(pid_file.read_text()))
 
 
-def configured(root: Path, toml: str = OPEN_TOML) -> HubProcess:
-    """A hub with settings in a file; without the command around it, it starts much sooner."""
-    result, file = HubProcess(root), root / "hub.toml"
-    file.write_text(toml)
-    options = json.dumps({"listen": f"127.0.0.1:{result.port}"})
-    where = ["--data-dir", str(result.data), "--config", str(file), "--options", options]
-    command = [sys.executable, "-m", "hub", *where]
-    result.launch = lambda: result.run(command)  # type: ignore[method-assign]
+def configured(root: Path, toml: str = OPEN_TOML, port: int | None = None) -> HubProcess:
+    """A hub with settings in a file, not started."""
+    result = HubProcess(root, port=port)
+    result.config = root / "hub.toml"
+    result.config.write_text(toml)
     return result
 
 

@@ -78,13 +78,15 @@ class Client:
         assert cbor2.dumps(answer) == reply.content, "the answer is not deterministic CBOR"
         if reply.status_code != httpx.codes.OK:
             raise Refused(reply.status_code, answer)
-        return answer
+        result: dict[int, Any] = answer
+        return result
 
     def submit(self, msg: list[Any]) -> list[Any]:
         """The receipt, verified as far as it stands alone."""
         receipt = self.post("/v1/submit", {1: 1, 2: msg})[2]
         self.check(msg, receipt)
-        return receipt
+        result: list[Any] = receipt
+        return result
 
     def submit_batch(self, msgs: list[list[Any]]) -> list[list[Any] | Refused]:
         results = self.post("/v1/submit_batch", {1: 1, 2: msgs})[2]
@@ -107,16 +109,19 @@ class Client:
         return answer
 
     def receipt(self, label: bytes, seq: int) -> list[Any]:
-        return self.post("/v1/receipt", {1: 1, 2: label, 3: seq})[2]
+        result: list[Any] = self.post("/v1/receipt", {1: 1, 2: label, 3: seq})[2]
+        return result
 
     def proof(self, label: bytes, seq: int) -> dict[int, Any]:
-        return self.post("/v1/proof", {1: 1, 2: label, 3: seq})[2]
+        result: dict[int, Any] = self.post("/v1/proof", {1: 1, 2: label, 3: seq})[2]
+        return result
 
     def checkpoint(self, label: bytes, upto_seq: int) -> list[Any]:
         result = self.post("/v1/checkpoint", {1: 1, 2: label, 3: upto_seq})[2]
         assert len(result) in (7, 8)
         assert any(signed_by(pk, result[6], result[:6]) for pk in self.hub_pks)
-        return result
+        answer: list[Any] = result
+        return answer
 
     def read(self, log: Log, max_items: int = 1_000) -> Log:
         """Verify what the label has beyond what was read before, to its end."""

@@ -129,5 +129,5 @@ class Chromium:
 
     def refused_resources(self) -> list[str]:
         """What a policy of a page did not let it do."""
-        said = [str(item["message"]) for item in self.driver.get_log("browser")]
+        said = [str(item["message"]) for item in self.driver.get_log("browser")]  # type: ignore[no-untyped-call]
         return [item for item in said if "Content Security Policy" in item or "Refused to" in item]

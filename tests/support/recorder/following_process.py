@@ -12,8 +12,7 @@ import signal
 import sys
 from pathlib import Path
 
-from recorder.index import follower as following
-from recorder.index.follower import opening
+from recorder.index.follower import Follower, opening
 from recorder.index.rebuild import create
 from recorder.index.tables import IndexHome
 from recorder.index.writer import writing
@@ -24,7 +23,6 @@ BATCH = 40
 
 def follow(last: int, openers: int) -> None:
     client_dir, index, url = sys.argv[1:]
-    following.PAGE_ITEMS = BATCH
     home = IndexHome(Path(index))
     with Client.open(Path(client_dir), url) as client:
         session = client.meet()
@@ -42,7 +40,7 @@ def follow(last: int, openers: int) -> None:
                     os.kill(os.getpid(), signal.SIGKILL)
 
             writer.db.set_trace_callback(count)
-            follower = following.Follower(client, writer, opener)
+            follower = Follower(client, writer, opener, page_items=BATCH)
             while follower.round():
                 pass
 

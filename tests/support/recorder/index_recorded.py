@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sqlite3
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -41,12 +39,8 @@ read = ["*"]
 
 def a_hub(folder: Path, names: tuple[str, ...] = (FIRST, SECOND, EMPTY)) -> HubProcess:
     process = HubProcess(folder)
+    process.config = folder / "hub.toml"
     settle(process, names)
-    options = json.dumps({"listen": f"127.0.0.1:{process.port}"})
-    where = ["--data-dir", str(process.data), "--config", str(folder / "hub.toml")]
-    process.launch = lambda: process.run(  # type: ignore[method-assign]
-        [sys.executable, "-m", "hub", *where, "--options", options]
-    )
     return process
 
 

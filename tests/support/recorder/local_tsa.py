@@ -12,6 +12,8 @@ from threading import Lock, Thread
 from typing import Any
 
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
@@ -95,6 +97,7 @@ class Authority:
         result = self.copied(folder)
         old = x509.load_pem_x509_certificate(result.pem("signer"))
         issuer = load_pem_private_key((folder / "middle.key").read_bytes(), None)
+        assert isinstance(issuer, RSAPrivateKey | EllipticCurvePrivateKey)
         builder = (
             x509.CertificateBuilder(old.issuer, old.subject, old.public_key(), old.serial_number)
             .not_valid_before(dt.datetime.fromtimestamp(start, dt.UTC))

@@ -21,7 +21,7 @@ from veen.objects.port import FileSettings, Store
 from veen.objects.store import open_store
 
 
-def quiet(_done: int, _total: int) -> None:
+def quiet(_done: int, _total: int | None) -> None:
     pass
 
 

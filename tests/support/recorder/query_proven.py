@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from recorder.query.descriptor import Descriptor
@@ -32,12 +34,16 @@ def trust_of(log: Any, *recorders: bytes) -> PackageTrust:
     return PackageTrust(hub_id=log.hub.hub_id, recorder_ids=named, identity=log.hub)
 
 
+def _time_of(times: Sequence[int], seq: int) -> int:
+    return times[seq - 1]
+
+
 def result_of(log: Any, descriptor: Descriptor) -> tuple[Any, Any]:
     """Outcome and digest of a query over the log, up to its checkpoint."""
     spans = {}
     for stream in descriptor.scope:
         times = log.times(stream)
-        spans[stream] = span_of(descriptor.filter, len(times), lambda seq, t=times: t[seq - 1])
+        spans[stream] = span_of(descriptor.filter, len(times), partial(_time_of, times))
     outcome = run(descriptor, log.within(spans), log.checkpoint.log_root)
     digest = digest_of(
         descriptor, outcome, result_id="r-1", executed_at_ms=EXECUTED_AT,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
+import psutil  # type: ignore[import-untyped]
 
 from recorder.emit.emitter import Emitter, Observation
 from recorder.settings import RecorderSettings, load
@@ -206,7 +206,8 @@ class Zone:
         """Of gunicorn, which names its processes itself."""
         runner = self.runner()
         (web,) = [child for child in self.processes()[0].children() if child != runner]
-        return web.children()
+        result: list[psutil.Process] = web.children()
+        return result
 
     def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,9 +55,7 @@ class Recorded:
 
 def start(hub: HubProcess, toml: Path) -> HubProcess:
     """Without the command around it, which is a good part of the time of a start."""
-    options = json.dumps({"listen": f"127.0.0.1:{hub.port}"})
-    where = ["--data-dir", str(hub.data), "--config", str(toml), "--options", options]
-    hub.launch = lambda: hub.run([sys.executable, "-m", "hub", *where])  # type: ignore[method-assign]
+    hub.config = toml
     return hub.start()
 
 
@@ -112,7 +108,9 @@ def _write(hub: HubProcess, toml: Path) -> Recorded:
 def _send(client: Client, writer: Any, count: int) -> None:
     results = client.submit_batch([writer.msg(b"%d" % n) for n in range(count)])
     assert all(isinstance(result, list) for result in results), results
-    writer.prev_ack = results[-1][2]
+    last = results[-1]
+    assert isinstance(last, list)
+    writer.prev_ack = last[2]
 
 
 def _next_second() -> None:

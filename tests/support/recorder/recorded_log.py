@@ -58,6 +58,7 @@ class RecordedLog:
         self.pairs: dict[tuple[str, int], tuple[bytes, bytes, bytes]] = {}
         result = [self.take(made, as_event(made)) for made in history]
         self.entries = sorted(result, key=lambda entry: entry.order_key)
+        self.made: list[dict[str, Any]] = []
         self.checkpoint = self.make_checkpoint(max((m.hub_ts for m in history), default=1) + 1)
 
     def take(self, made: Any, event: RecordEvent) -> QueryEntry:

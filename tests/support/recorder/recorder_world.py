@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +13,7 @@ from typing import Any
 from recorder.connect import open_recorder_client, reader_key
 from recorder.emit.emitter import Emitter, Observation
 from recorder.settings import RecorderSettings, parse
-from support.hub.hub_process import HubProcess
+from support.hub.hub_process import configured
 from veen import captoken
 from veen.client.client import Client
 from veen.client.transport import RetryPolicy
@@ -90,9 +88,7 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.ids = {name: an_identity(folder / name) for name in ("producer", "admin")}
-        self.hub = HubProcess(folder / "hub")
-        (folder / "hub" / "hub.toml").write_text(self._hub_toml())
-        self.hub.launch = lambda: self.hub.run(self._command())  # type: ignore[method-assign]
+        self.hub = configured(folder / "hub", self._hub_toml())
 
     def settings(self, **changes: Any) -> RecorderSettings:
         return parse(self.document(**changes), self.folder)
@@ -169,11 +165,6 @@ class World:
         read = ["*"]
         write = ["record/infrastructure/*"]
         """
-
-    def _command(self) -> list[str]:
-        options = json.dumps({"listen": f"127.0.0.1:{self.hub.port}"})
-        where = ["--data-dir", str(self.hub.data), "--config", str(self.folder / "hub/hub.toml")]
-        return [sys.executable, "-m", "hub", *where, "--options", options]
 
 
 def _event(reader: Client, msg: Any) -> RecordEvent:

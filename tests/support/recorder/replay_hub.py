@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import sys
 import time
 from hashlib import sha256
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import Any
 
 from recorder.replay.job import Job
 from recorder.replay.plan import HubSource
-from support.hub.hub_process import HubProcess, wait_until
+from support.hub.hub_process import HubProcess, configured, wait_until
 from veen.client.client import Client
 from veen.client.credentials import Bearer
 from veen.client.transport import RetryPolicy
@@ -49,14 +47,7 @@ read = ["*"]
 
 
 def a_hub(folder: Path) -> HubProcess:
-    process = HubProcess(folder)
-    (folder / "hub.toml").write_text(SETTINGS)
-    options = json.dumps({"listen": f"127.0.0.1:{process.port}"})
-    where = ["--data-dir", str(process.data), "--config", str(folder / "hub.toml")]
-    process.launch = lambda: process.run(  # type: ignore[method-assign]
-        [sys.executable, "-m", "hub", *where, "--options", options]
-    )
-    return process
+    return configured(folder, SETTINGS)
 
 
 def a_copy(data: Path, folder: Path) -> HubProcess:

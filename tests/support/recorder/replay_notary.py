@@ -39,6 +39,8 @@ class Notary(LyingHub):
         if path != "/tooling/locate":
             return super()._honest(path, target, body)
         asked = api.LocateRequest.decode(body)
+        assert asked.label is not None
+        assert asked.hub_ts is not None
         times = [Receipt.decode(raw).hub_ts for _, raw in self.the(asked.label).pairs]
         place = bisect_left(times, asked.hub_ts) + 1
         places = [api.EntryPlace(label=asked.label, stream_seq=place)]

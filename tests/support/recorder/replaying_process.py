@@ -9,34 +9,24 @@ import sys
 import time
 from pathlib import Path
 
-from recorder.replay import output, plan
+from recorder.replay import output
 from recorder.replay.job import Job
-from recorder.replay.plan import by_time
+from recorder.replay.plan import HubSource, by_time
 from veen.client.client import Client
 from veen.recorder_checkpoint import RecorderCheckpoint
 
 STREAMS = ("record/a", "record/b")
 
 
-class Slow(output.FileSink):
-    def put(self, record: output.Record) -> None:
-        super().put(record)
-        time.sleep(0.01)
-
-
 def main(url: str, client: str, checkpoint: str, out: str, form: str) -> None:
-    made = plan.LabelRange
-    plan.LabelRange = lambda **more: made(page_items=3, **more)  # type: ignore[misc,assignment]
-    output._BLOCK = 1  # type: ignore[misc]
-    import recorder.replay.job as job  # noqa: PLC0415, PLR0402
-
-    job.FileSink = Slow  # type: ignore[misc]
     chosen = RecorderCheckpoint.decode(Path(checkpoint).read_bytes())
     with Client.open(Path(client), url) as reader:
         Job(
-            source=plan.HubSource(reader),
+            source=HubSource(reader, page_items=3),
             requested=lambda _: by_time(STREAMS, None, None, with_proofs=True),
             latest=lambda: chosen,
+            progress=lambda *_: time.sleep(0.01),
+            block_bytes=1,
         ).to_file(Path(out), output.form_named(form), resume=True)
 
 

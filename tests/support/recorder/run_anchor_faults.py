@@ -78,13 +78,12 @@ def run(root: Path, kind: str, at: int) -> int:
         sink = os.open(root / "said", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         faults = FaultyOs(kind, at)
         faults.install()
+
+        def note(what: bytes, whom: bytes) -> None:
+            os.write(sink, what + b" " + whom.hex().encode() + b"\n")
+
         try:
-            play(
-                root,
-                lambda what, whom: (
-                    os.write(sink, what + b" " + whom.hex().encode() + b"\n") and None
-                ),
-            )
+            play(root, note)
         finally:
             faults.heal()
         os.write(sink, b"operations %d\n" % faults.count)

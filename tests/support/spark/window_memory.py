@@ -27,4 +27,6 @@ def main(store: Path, hub_id: bytes, label: bytes, entries: int, size: int, wind
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *map(bytes.fromhex, sys.argv[2:4]), *map(int, sys.argv[4:7]))
+    hub_id, label = map(bytes.fromhex, sys.argv[2:4])
+    entries, size, window = map(int, sys.argv[4:7])
+    main(Path(sys.argv[1]), hub_id, label, entries, size, window)

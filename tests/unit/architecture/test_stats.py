@@ -86,7 +86,7 @@ def test_prints_every_row_with_every_project(stats: ModuleType, tree: Path) -> N
 
 
 def test_prints_json(tree: Path) -> None:
-    command = [sys.executable, SCRIPT, "--root", tree, "--json"]
+    command = [sys.executable, str(SCRIPT), "--root", str(tree), "--json"]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     assert json.loads(run.stdout)["files"] == 3
 

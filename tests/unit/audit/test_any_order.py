@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -75,7 +76,7 @@ def test_a_sound_history_has_no_fault_however_it_is_cut(seed: int) -> None:
     history = a_history(chance, 120)
     heads = set()
     for longest in (1, 2, 5, 40, 500):
-        files = laid_out(history, lambda longest=longest: chance.randint(1, longest))
+        files = laid_out(history, partial(chance.randint, 1, longest))
         report = audited(files, in_any_order(files, chance))
         assert report.faults == ()
         assert report.entries == 123
@@ -91,7 +92,7 @@ def test_the_same_faults_are_found_however_it_is_cut(seed: int) -> None:
     due = detail(audited(whole))
     assert len({code for _, _, code, _ in due}) >= 6
     for longest in (1, 2, 4, 9, 30):
-        files = laid_out(history, lambda longest=longest: chance.randint(1, longest))
+        files = laid_out(history, partial(chance.randint, 1, longest))
         assert detail(audited(files, in_any_order(files, chance))) == due
 
 

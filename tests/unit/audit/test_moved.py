@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from support.audit.audit_files import Files
 from support.audit.audit_plants import (
-    Files,
     Found,
     Place,
     Plant,

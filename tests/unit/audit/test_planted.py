@@ -6,9 +6,9 @@ from itertools import combinations
 
 import pytest
 
+from support.audit.audit_files import Files
 from support.audit.audit_plants import (
     PLANTS,
-    Files,
     Plant,
     bad_message_signature,
     bad_receipt_signature,

@@ -19,7 +19,7 @@ LARGE = 70_000
 
 def test_batches_are_counted_together_and_reported() -> None:
     made = bridge_world.World(body_bytes=LARGE).grow(3).grow(2, disclose=False)
-    steps: list[tuple[int, int]] = []
+    steps: list[tuple[int, int | None]] = []
     result = verify_bundle(
         BytesIO(made.bundle(2, 5)), bridge_world.TRUST, None,
         progress=lambda done, count: steps.append((done, count)),

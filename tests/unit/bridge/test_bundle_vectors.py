@@ -16,16 +16,14 @@ from bridge.carrier.format import CarrierLedger, Preset
 from bridge.carrier.writer import Content, stage
 from bridge.trust import TrustStore, pin_exporter, pin_hub
 from bridge.verify import Continuity, verify_bundle
-from support.paths import VECTORS
+from support.paths import ROOT, VECTORS
 from veen.crypto import SigningKey
 from veen.hub_identity import HubIdentity
-
-FOLDER = VECTORS
 
 
 @pytest.fixture(scope="module")
 def vector() -> dict[str, Any]:
-    document: dict[str, Any] = json.loads((FOLDER / "bundle.json").read_text())
+    document: dict[str, Any] = json.loads((VECTORS / "bundle.json").read_text())
     return document
 
 
@@ -40,7 +38,7 @@ def trust_dir(vector: dict[str, Any], tmp_path: Path) -> Path:
 
 
 def test_the_vectors_are_what_their_script_makes() -> None:
-    script = [sys.executable, "-B", str(FOLDER / "make_bundle.py"), "--check"]
+    script = [sys.executable, "-B", str(VECTORS / "make_bundle.py"), "--check"]
     subprocess.run(script, check=True)
 
 
@@ -95,7 +93,7 @@ def test_the_standalone_verifier_runs_by_itself(
             file.seek(500)
             file.write(b"\xff\xfe")
     alone = tmp_path / "standalone_verifier.py"
-    alone.write_bytes((FOLDER.parents[1] / "bridge" / "standalone_verifier.py").read_bytes())
+    alone.write_bytes((ROOT / "bridge" / "standalone_verifier.py").read_bytes())
     # Isolated: nothing of this repository can be imported, the current directory included.
     command = [sys.executable, "-I", str(alone), str(trust_dir), str(bag)]
     run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
@@ -103,7 +101,7 @@ def test_the_standalone_verifier_runs_by_itself(
 
 
 def test_the_standalone_verifier_is_short_and_stands_alone() -> None:
-    text = (FOLDER.parents[1] / "bridge" / "standalone_verifier.py").read_text()
+    text = (ROOT / "bridge" / "standalone_verifier.py").read_text()
     assert len(text.splitlines()) <= 400
     imported = {line.split()[1].split(".")[0] for line in text.splitlines() if is_import(line)}
     assert imported - set(sys.stdlib_module_names) == {"nacl"}
@@ -115,7 +113,7 @@ def is_import(line: str) -> bool:
 
 @pytest.mark.parametrize("argv", [[], ["nowhere"], ["nowhere", "bag"]], ids=str)
 def test_the_standalone_verifier_says_how_it_is_called(argv: list[str]) -> None:
-    path = FOLDER.parents[1] / "bridge" / "standalone_verifier.py"
+    path = ROOT / "bridge" / "standalone_verifier.py"
     command = [sys.executable, "-I", str(path), *argv]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 2

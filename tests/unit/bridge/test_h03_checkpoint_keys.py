@@ -82,7 +82,7 @@ def both(raw: bytes, hub: HubIdentity) -> str:
             raw, {hub.hub_id: standalone.read(hub.encode(), standalone.IDENTITY)}
         )
         other = "valid"
-    except standalone.Refused as error:
+    except standalone.VerifierRefused as error:
         other = str(error.args[0])
     assert other == result
     return result

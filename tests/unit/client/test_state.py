@@ -91,6 +91,7 @@ def test_a_write_that_fails_leaves_what_was_there(
     assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
 
 
+LABEL = h(b"label").hex()
 DAMAGE: dict[str, Callable[[dict[str, Any]], object]] = {
     "another version": lambda item: item.update(ver=2),
     "no labels": lambda item: item.pop("labels"),
@@ -104,7 +105,6 @@ DAMAGE: dict[str, Callable[[dict[str, Any]], object]] = {
     "a cursor without a number": lambda item: item["labels"][LABEL].update(clients={"aa": {}}),
     "a hub that is none": lambda item: item["hubs"].update(x={"identity": "", "origin": "given"}),
 }
-LABEL = h(b"label").hex()
 
 
 @pytest.mark.parametrize("name", DAMAGE)

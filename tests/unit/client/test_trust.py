@@ -13,7 +13,7 @@ from veen.client.session import followed_identity, pinned_identity
 from veen.crypto import SigningKey
 from veen.digest import h
 from veen.errors import Untrusted
-from veen.hub_identity import HubIdentity, new_identity
+from veen.hub_identity import HubIdentity, HubKey, new_identity
 
 
 def key(number: int) -> SigningKey:
@@ -51,12 +51,10 @@ def test_two_chains_from_one_name_are_refused(keys: int) -> None:
 
 def test_another_name_is_refused() -> None:
     other = new_identity(key(9).public, 1_000, "none")
-    for check in (
-        lambda: followed_identity(identity(1), other),
-        lambda: pinned_identity(other, identity(1).hub_id),
-    ):
-        with pytest.raises(Untrusted, match="as pinned"):
-            check()
+    with pytest.raises(Untrusted, match="as pinned"):
+        followed_identity(identity(1), other)
+    with pytest.raises(Untrusted, match="as pinned"):
+        pinned_identity(other, identity(1).hub_id)
 
 
 @pytest.mark.parametrize(
@@ -67,10 +65,10 @@ def test_another_name_is_refused() -> None:
         lambda item: replace(item, endorsement=bytes(64)),
     ],
 )
-def test_a_key_that_is_not_what_it_was_is_refused(change: Callable[..., object]) -> None:
+def test_a_key_that_is_not_what_it_was_is_refused(change: Callable[[HubKey], HubKey]) -> None:
     known = identity(3)
     keys = [*known.hub_keys]
-    keys[1] = change(keys[1])  # type: ignore[assignment]
+    keys[1] = change(keys[1])
     with pytest.raises(Untrusted, match="differs from the one known here"):
         followed_identity(known, replace(known, hub_keys=tuple(keys)))
 

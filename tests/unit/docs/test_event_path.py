@@ -19,6 +19,7 @@ _DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"[\w/]+\.py\b")
 _QUOTED = re.compile(r"`([^`]+)`")
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def section(heading: str = HEADING) -> str:
@@ -45,12 +46,10 @@ def defined(source: str) -> set[str]:
             continue
         names.add(node.name)
         if isinstance(node, ast.ClassDef):
-            names |= {f"{node.name}.{item.name}" for item in node.body if is_function(item)}
+            names |= {
+                f"{node.name}.{item.name}" for item in node.body if isinstance(item, Function)
+            }
     return names
-
-
-def is_function(node: ast.stmt) -> bool:
-    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
 
 
 def missing(text: str) -> Iterator[str]:

@@ -99,7 +99,7 @@ def an_event() -> Callable[..., Event]:
 
     def build(schema: bytes, body: Any, stream_seq: int = 1, **changes: Any) -> Event:
         raw = body if isinstance(body, bytes) else overlay_histories.cbor(body)
-        values = {"hub_ts": 1_700_000_000, "client_id": h(b"client")} | changes
+        values: dict[str, Any] = {"hub_ts": 1_700_000_000, "client_id": h(b"client")} | changes
         return Event(stream_seq=stream_seq, schema=schema, body=raw, **values)
 
     return build

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from typing import Any
@@ -10,14 +9,15 @@ from typing import Any
 import pytest
 
 from support.paths import VECTORS
+from support.vectors import load_vectors
 from veen.digest import h
 from veen.overlay import snapshot
 from veen.overlay.fold import FoldSummary, Node, Scope, SignedRoot, SummaryAnchor
 from veen.overlay.overlay import Event, fold_events
 from veen.overlay.snapshot import OVERLAYS, Prefix, StateCheckpoint, overlay_named, state_hash
 
-DOCUMENT: dict[str, Any] = json.loads((VECTORS / "overlay.json").read_text("utf-8"))
-LABEL, ROOT = (bytes.fromhex(DOCUMENT[name]) for name in ("label", "mmr_root"))
+CASES = load_vectors("overlay.json")
+LABEL, ROOT = (bytes.fromhex(CASES[name]) for name in ("label", "mmr_root"))
 
 
 def events_of(case: dict[str, Any]) -> list[Event]:
@@ -38,9 +38,7 @@ def test_the_vectors_are_what_the_script_makes() -> None:
     assert run.returncode == 0, run.stderr.decode()
 
 
-@pytest.mark.parametrize(
-    "case", DOCUMENT["folds"], ids=lambda c: f"{c['overlay']} {len(c['events'])}"
-)
+@pytest.mark.parametrize("case", CASES["folds"], ids=lambda c: f"{c['overlay']} {len(c['events'])}")
 def test_a_fold_has_the_bytes_of_the_vectors(case: dict[str, Any]) -> None:
     overlay = overlay_named(case["overlay"])
     folded = fold_events(overlay, events_of(case))
@@ -52,11 +50,11 @@ def test_a_fold_has_the_bytes_of_the_vectors(case: dict[str, Any]) -> None:
 
 
 def test_there_are_vectors_of_every_overlay() -> None:
-    assert {case["overlay"] for case in DOCUMENT["folds"]} == {item.name for item in OVERLAYS}
+    assert {case["overlay"] for case in CASES["folds"]} == {item.name for item in OVERLAYS}
 
 
 def test_a_summary_has_the_bytes_of_the_vectors() -> None:
-    case = DOCUMENT["summary"]
+    case = CASES["summary"]
     anchor = SummaryAnchor(kind=1, upto_seq=8, object_hash=h(b"receipt of the vectors"))
     made = FoldSummary.of(
         Scope(overlay_named("wallet.ledger"), LABEL),
@@ -69,7 +67,7 @@ def test_a_summary_has_the_bytes_of_the_vectors() -> None:
 
 
 def test_a_snapshot_has_the_bytes_of_the_vectors() -> None:
-    case, overlay = DOCUMENT["snapshot"], overlay_named("counter.map")
+    case, overlay = CASES["snapshot"], overlay_named("counter.map")
     prefix = Prefix(
         overlay=overlay, label=LABEL, upto_seq=8, mmr_root=ROOT, state=overlay.empty().state
     )

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from operator import itemgetter
 from typing import Any
 
 import pytest
 
-from support.paths import VECTORS
+from support.vectors import load_vectors
 from veen.captoken import CapToken, Rate, issue
 from veen.crypto import SigningKey
 from veen.errors import Malformed, Untrusted
 
-VECTORS = json.loads((VECTORS / "veen.json").read_text("utf-8"))
+CASES = load_vectors("veen.json")
 NAME = itemgetter("name")
-TOKENS = pytest.mark.parametrize("case", VECTORS["capabilities"], ids=NAME)
+TOKENS = pytest.mark.parametrize("case", CASES["capabilities"], ids=NAME)
 
 
 def minted(case: dict[str, Any]) -> CapToken:
@@ -73,7 +72,7 @@ def test_cut_short_anywhere_is_refused(case: dict[str, Any]) -> None:
             CapToken.decode(raw[:size])
 
 
-@pytest.mark.parametrize("case", VECTORS["untrusted_capabilities"], ids=NAME)
+@pytest.mark.parametrize("case", CASES["untrusted_capabilities"], ids=NAME)
 def test_names_the_link_that_does_not_hold(case: dict[str, Any]) -> None:
     token = CapToken.decode(bytes.fromhex(case["raw"]))
     with pytest.raises(Untrusted, match=f"link {case['link']} "):

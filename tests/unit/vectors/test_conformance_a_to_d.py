@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from support.paths import VECTORS
+from support.vectors import load_vectors
 from veen import captoken
 from veen.captoken import CapToken, Rate, TokenBucket
 from veen.crypto import SigningKey
@@ -19,7 +18,7 @@ from veen.label import DEFAULT_PROFILE, EpochLabels, Profile, hub_id, routing_ke
 from veen.msg import Msg
 from veen.receipt import Receipt
 
-VECTORS = json.loads((VECTORS / "veen.json").read_text("utf-8"))
+CASES = load_vectors("veen.json")
 HUB, ALICE, BOB = (SigningKey(bytes([n]) * 32) for n in (0x77, 0x42, 0x43))
 STREAM = h(b"test")
 FOREVER = EpochLabels(routing_key(hub_id(HUB.public)), STREAM, DEFAULT_PROFILE)
@@ -37,7 +36,7 @@ def violated(log: Any, msg: Msg, hub_ts: int = NOW) -> str:
 
 
 def test_a_message_of_the_vector_upholds_the_invariants(new_log: Any, revived: Any) -> None:
-    vector = VECTORS["sealed_messages"][0]
+    vector = CASES["sealed_messages"][0]
     log = new_log(HUB, replace(FOREVER, routing_key=bytes(32)))
     receipt = log.append(Msg.decode(revived(vector["msg"])), NOW)
     assert (receipt.stream_seq, receipt.leaf_hash.hex()) == (1, vector["leaf_hash"])
@@ -155,8 +154,10 @@ def test_c_label_of_an_epoch_beyond_the_skew_is_refused(new_log: Any) -> None:
 
 
 def a_token(subject: SigningKey = ALICE, stream: bytes = STREAM) -> CapToken:
-    grant = {"subject_pk": subject.public, "stream_ids": [stream], "ttl": TTL, "rate": RATE}
-    return captoken.issue(SigningKey(b"\x10" * 32), **grant)
+    issuer = SigningKey(b"\x10" * 32)
+    return captoken.issue(
+        issuer, subject_pk=subject.public, stream_ids=[stream], ttl=TTL, rate=RATE
+    )
 
 
 TOKEN, FOR_BOB, ELSEWHERE = a_token(), a_token(BOB), a_token(stream=h(b"other"))

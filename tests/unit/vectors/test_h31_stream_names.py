@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from operator import itemgetter
 from typing import Any
 from unicodedata import category
@@ -11,17 +10,17 @@ import pytest
 
 from recorder.query.descriptor import normalise
 from recorder.service.errors import BadDescriptor
-from support.paths import VECTORS
+from support.vectors import load_vectors
 from veen.errors import Malformed
 from veen.label import DEFAULT_PROFILE, MAX_NAME, REFUSED, is_name
 from veen.log.entry import StreamRecord
 from veen.wire import cbor
 
-VECTORS = json.loads((VECTORS / "stream_names.json").read_text("utf-8"))
+CASES = load_vectors("stream_names.json")
 POINTS = 0x110000
 
 
-@pytest.mark.parametrize("case", VECTORS["cases"], ids=itemgetter("name"))
+@pytest.mark.parametrize("case", CASES["cases"], ids=itemgetter("name"))
 def test_h31_a_name_is_valid_or_not_whatever_the_interpreter_calls_printable(
     case: dict[str, Any],
 ) -> None:
@@ -45,7 +44,7 @@ def test_h31_a_name_is_valid_or_not_whatever_the_interpreter_calls_printable(
 
 
 def test_h31_the_ranges_are_those_of_the_vectors() -> None:
-    assert POINTS - len(refused()) == VECTORS["valid_code_points"]
+    assert POINTS - len(refused()) == CASES["valid_code_points"]
     assert not any(is_name(chr(point)) for pair in REFUSED for point in pair)
 
 

@@ -26,8 +26,7 @@ from veen.mmr import EMPTY
 from veen.msg import Msg
 from veen.receipt import Receipt, issue
 
-FOLDER = VECTORS
-LOG = json.loads((FOLDER / "veen.json").read_text("utf-8"))["log"]
+LOG = json.loads((VECTORS / "veen.json").read_text("utf-8"))["log"]
 HUB = SigningKey(bytes.fromhex(LOG["hub_seed"]))
 LABEL = bytes.fromhex(LOG["label"])
 LABELS = EpochLabels(routing_key(hub_id(HUB.public)), stream_id(LOG["stream"]), DEFAULT_PROFILE)
@@ -36,7 +35,7 @@ ENTRIES = pytest.mark.parametrize("case", LOG["entries"], ids=itemgetter("name")
 
 
 def test_committed_vectors_are_what_the_script_makes() -> None:
-    script = [sys.executable, "-B", str(FOLDER / "make_veen.py"), "--check"]
+    script = [sys.executable, "-B", str(VECTORS / "make_veen.py"), "--check"]
     done = subprocess.run(script, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from functools import reduce
 from operator import itemgetter
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.paths import VECTORS
+from support.vectors import load_vectors
 from veen import mmr
 from veen.errors import Malformed, Untrusted
 from veen.payload import attachment_root
@@ -23,11 +22,11 @@ from veen.proofs import (
     RangeProof,
 )
 
-VECTORS = json.loads((VECTORS / "veen.json").read_text("utf-8"))
+CASES = load_vectors("veen.json")
 NAME = itemgetter("name")
-GROWTH = pytest.mark.parametrize("case", VECTORS["mmr_growth"], ids=NAME)
-INCLUSION = pytest.mark.parametrize("case", VECTORS["inclusion_proofs"], ids=NAME)
-RANGE = pytest.mark.parametrize("case", VECTORS["range_proofs"], ids=NAME)
+GROWTH = pytest.mark.parametrize("case", CASES["mmr_growth"], ids=NAME)
+INCLUSION = pytest.mark.parametrize("case", CASES["inclusion_proofs"], ids=NAME)
+RANGE = pytest.mark.parametrize("case", CASES["range_proofs"], ids=NAME)
 
 
 class Leaves:
@@ -46,12 +45,12 @@ def appended(leaves: tuple[bytes, ...]) -> mmr.Peaks:
     return reduce(mmr.Peaks.append, leaves, mmr.EMPTY)
 
 
-@pytest.mark.parametrize("case", VECTORS["mmr_nodes"], ids=NAME)
+@pytest.mark.parametrize("case", CASES["mmr_nodes"], ids=NAME)
 def test_node(case: dict[str, Any], revived: Any) -> None:
     assert mmr.node(revived(case["left"]), revived(case["right"])).hex() == case["node"]
 
 
-@pytest.mark.parametrize("case", VECTORS["mmr_roots"], ids=NAME)
+@pytest.mark.parametrize("case", CASES["mmr_roots"], ids=NAME)
 def test_root_of_peaks(case: dict[str, Any], revived: Any) -> None:
     size = 2 ** len(case["peaks"]) - 1
     assert mmr.Peaks(size, revived(case["peaks"])).root().hex() == case["root"]
@@ -96,7 +95,7 @@ def test_proof_does_not_hold_at_another_size(case: dict[str, Any], revived: Any)
             proof.verify(leaf_hash=leaves[-1], stream_seq=size, root=revived(case["root"]))
 
 
-@pytest.mark.parametrize("case", [case for case in VECTORS["mmr_growth"] if case["path"]], ids=NAME)
+@pytest.mark.parametrize("case", [case for case in CASES["mmr_growth"] if case["path"]], ids=NAME)
 def test_proof_with_the_leaf_on_the_left_is_refused(case: dict[str, Any], revived: Any) -> None:
     """The last leaf of a range is never a left child, whatever the root."""
     proof, leaves = MmrProof.decode(revived(case["proof"])), revived(case["leaves"])
@@ -167,6 +166,6 @@ def test_range_proof_with_a_leaf_too_many_is_refused(case: dict[str, Any], reviv
         )
 
 
-@pytest.mark.parametrize("case", VECTORS["att_roots"], ids=NAME)
+@pytest.mark.parametrize("case", CASES["att_roots"], ids=NAME)
 def test_att_root_is_hashed_for_any_number_of_peaks(case: dict[str, Any], revived: Any) -> None:
     assert attachment_root(revived(case["sealed"])).hex() == case["att_root"]

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
-from support.paths import VECTORS
+from support.vectors import load_vectors
 from veen.crypto import SigningKey
 from veen.events import RECORD_SCHEMA, RecordEvent, read_event
 from veen.hub_identity import new_identity
 from veen.recorder_checkpoint import RecorderCheckpoint, StreamEnd, log_root
 from veen.wire.body import AnyItem
 
-VECTORS = json.loads((VECTORS / "veen.json").read_text("utf-8"))
+CASES = load_vectors("veen.json")
 
 
-def cases(section: str) -> Any:
-    return pytest.mark.parametrize("case", VECTORS[section], ids=lambda case: case["name"])
+def cases(section: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("case", CASES[section], ids=lambda case: case["name"])
 
 
 def hexed(text: str) -> bytes:

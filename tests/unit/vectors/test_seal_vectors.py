@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from operator import itemgetter
 from typing import Any
 
 import pytest
 
-from support.paths import VECTORS
+from support.vectors import load_vectors
 from veen.crypto import HpkeSender, SigningKey, hpke_public_key
 from veen.errors import Malformed, Undecryptable
 from veen.label import DEFAULT_PROFILE, Profile
@@ -26,10 +25,10 @@ from veen.payload import (
     seal_payload,
 )
 
-VECTORS = json.loads((VECTORS / "veen.json").read_text("utf-8"))
+CASES = load_vectors("veen.json")
 NAME = itemgetter("name")
 SEALED = pytest.mark.parametrize(
-    "case", VECTORS["sealed_messages"] + VECTORS["log"]["entries"], ids=NAME
+    "case", CASES["sealed_messages"] + CASES["log"]["entries"], ids=NAME
 )
 
 
@@ -82,7 +81,7 @@ def test_place_gives_aad_and_nonce(case: dict[str, Any], revived: Any) -> None:
     assert (place.aad().hex(), place.nonce().hex()) == (case["aad"], case["nonce"])
 
 
-@pytest.mark.parametrize("case", VECTORS["nonces"], ids=NAME)
+@pytest.mark.parametrize("case", CASES["nonces"], ids=NAME)
 def test_body_nonce(case: dict[str, Any], revived: Any) -> None:
     place = SealPlace(profile=DEFAULT_PROFILE, auth_ref=None, **revived(case["fields"]))
     assert place.nonce().hex() == case["nonce"]
@@ -165,7 +164,7 @@ def test_does_not_open_with_another_key(case: dict[str, Any], revived: Any) -> N
         )
 
 
-@pytest.mark.parametrize("case", VECTORS["attachment_seals"], ids=NAME)
+@pytest.mark.parametrize("case", CASES["attachment_seals"], ids=NAME)
 def test_attachment_key_and_nonce(case: dict[str, Any], revived: Any) -> None:
     exporter = FixedExporter(revived(case["export_context"]), revived(case["key"]))
     sealed = AttachmentKeys(exporter, revived(case["aad"])).seal(
@@ -174,16 +173,14 @@ def test_attachment_key_and_nonce(case: dict[str, Any], revived: Any) -> None:
     assert sealed.hex() == case["sealed"]
 
 
-@pytest.mark.parametrize(
-    "case", [c for c in VECTORS["ciphertext_frames"] if c["accepted"]], ids=NAME
-)
+@pytest.mark.parametrize("case", [c for c in CASES["ciphertext_frames"] if c["accepted"]], ids=NAME)
 def test_accepts_frame(case: dict[str, Any], revived: Any) -> None:
     parts = Ciphertext.decode(revived(case["raw"]), case["pad_block"])
     assert parts == Ciphertext(b"\xaa" * 32, b"\x0a", b"\x0b")
 
 
 @pytest.mark.parametrize(
-    "case", [c for c in VECTORS["ciphertext_frames"] if not c["accepted"]], ids=NAME
+    "case", [c for c in CASES["ciphertext_frames"] if not c["accepted"]], ids=NAME
 )
 def test_refuses_frame(case: dict[str, Any], revived: Any) -> None:
     with pytest.raises(Malformed):

@@ -137,6 +137,7 @@ def test_a_forged_time_at_the_end_of_all_epochs_is_refused_and_does_not_crash(
 ) -> None:
     profile = Profile(epoch_sec=1)
     msg = a_msg(profile_id=profile.profile_id())
+    assert rules.stream is not None
     every_second = replace(
         rules,
         profiles={profile.profile_id(): profile},

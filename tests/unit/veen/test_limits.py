@@ -68,5 +68,6 @@ def test_a_chunk_holds_at_least_the_largest_entry(max_msg_bytes: int, off: int) 
 
 
 def test_limits_do_not_change() -> None:
+    limits: Any = Limits()
     with pytest.raises(FrozenInstanceError):
-        Limits().max_msg_bytes = 1
+        limits.max_msg_bytes = 1

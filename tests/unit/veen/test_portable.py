@@ -11,6 +11,7 @@ import pytest
 from veen.events import RecordEvent
 from veen.proofs import InclusionProof
 from veen.system.process_pool import Portable
+from veen.wire.body import AnyItem
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class More(One):
 PROOF = InclusionProof(stream_seq=2, size=3, path=(b"p" * 32,), peaks=(b"q" * 32,))
 EVENT = RecordEvent(
     subject_id="u:1", principal_id=b"k" * 32, event_type="t", event_time=7, origin="o",
-    payload=b"\xa0",
+    payload=AnyItem(b"\xa0"),
 )  # fmt: skip
 
 

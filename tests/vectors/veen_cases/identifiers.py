@@ -144,7 +144,7 @@ def profiles() -> list[Case]:
 
 
 def leaves() -> list[Case]:
-    fields = {
+    fields: dict[str, bytes | int] = {
         "label": bytes(range(0x20, 0x40)),
         "profile_id": bytes(range(0x01, 0x21)),
         "ct_hash": bytes(range(0x60, 0x80)),

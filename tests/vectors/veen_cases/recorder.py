@@ -47,7 +47,8 @@ def _ends(*counts: int) -> list[list[Any]]:
 
 
 def _log_root(ends: list[list[Any]]) -> bytes:
-    return ht("veen/log-root", cbor(ends))
+    result: bytes = ht("veen/log-root", cbor(ends))
+    return result
 
 
 def log_roots() -> list[Case]:
@@ -67,7 +68,9 @@ def _document(name: str, *streams: tuple[str, int]) -> Case:
     hub_public = ed25519_public(HUB_SEED)
     hub_id = ht("veen/hub-id", hub_public)
     rows = sorted((h(text.encode()), text, count) for text, count in streams)
-    ends = [[stream, n, h(text.encode() + b"root") if n else bytes(32)] for stream, text, n in rows]
+    ends: list[list[Any]] = [
+        [stream, n, h(text.encode() + b"root") if n else bytes(32)] for stream, text, n in rows
+    ]
     parts = [
         1, hub_id, hub_public, b"\x51" * 32, 1_700_000_321, _log_root(ends), ends,
         [text for _, text, _ in rows],

@@ -120,7 +120,8 @@ def _proofs() -> list[Case]:
 def _capabilities() -> list[Case]:
     def token(stream_ids: list[bytes], chain: list[bytes], **changes: Any) -> bytes:
         allow = {1: stream_ids, 2: 600} | changes.get("allow", {})
-        return cbor({1: changes.get("ver", 1), 2: A, 3: B, 4: allow, 5: chain})
+        result: bytes = cbor({1: changes.get("ver", 1), 2: A, 3: B, 4: allow, 5: chain})
+        return result
 
     return [
         _bad("CapToken", "version 2", token([A], [SIG], ver=2)),

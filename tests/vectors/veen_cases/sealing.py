@@ -91,7 +91,8 @@ def seal(place: Case, header: dict[int, Any], body: bytes, attachments: list[byt
 
 def _seal_attachment(sender: Any, aad: bytes, index: int, plaintext: bytes) -> bytes:
     key = sender.export(b"veen/att-k" + u64be(index), 32)
-    return xchacha(key, ht("veen/att-nonce", aad + u64be(index))[:24], b"", plaintext)
+    result: bytes = xchacha(key, ht("veen/att-nonce", aad + u64be(index))[:24], b"", plaintext)
+    return result
 
 
 def submitted(sealed: Case) -> Case:

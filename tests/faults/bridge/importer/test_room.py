@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,7 +28,8 @@ def test_a_carrier_for_which_there_is_no_room_is_not_copied_and_goes_in_later(
     zone: Any, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     medium = zone.medium(1, 3)
-    media, stored = (medium,), []
+    media: tuple[Path, ...] = (medium,)
+    stored: list[str] = []
     zone.import_dir.create()
     if way == "inbox":
         (bag,) = medium.iterdir()
@@ -66,8 +69,9 @@ def test_a_carrier_that_claims_to_be_huge_is_judged_by_what_it_is(zone: Any) -> 
     medium = zone.carry(zone.bundle(1, 3), Packing(volume_bytes=1 << 20, compress=True))
     (bag,) = medium.iterdir()
     carrier = bridge_world.carrier_of(bag)
-    lying = bridge_world.replace(carrier.compression, plain_len=1 << 60)
-    bridge_world.resign(bag, bridge_world.replace(carrier, compression=lying))
+    assert carrier.compression is not None
+    lying = replace(carrier.compression, plain_len=1 << 60)
+    bridge_world.resign(bag, replace(carrier, compression=lying))
     (outcome,) = zone.run(medium).outcomes
     assert outcome.code == "E.SIZE/BUNDLE_SIZE"
     zone.check([])

@@ -28,14 +28,21 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         yield path
 
 
+class FullBench(driven_hub.Bench):
+    """A hub with a client that has sent 8 entries, and the inodes of its disk."""
+
+    def __init__(self, disk: Path) -> None:
+        super().__init__(disk / "hub")
+        self.client = driven_hub.a_key("client")
+        self.token = self.authorize(self.client)
+        self.send(self.client, STREAM, self.token, 8)
+        self.inodes = small_disk.Inodes(disk)
+
+
 @pytest.fixture
 def full(disk: Path) -> Iterator[Any]:
     """A hub on a disk whose inodes can be taken; 8 entries fill the open chunk of a stream."""
-    bench = driven_hub.Bench(disk / "hub")
-    bench.client = driven_hub.a_key("client")
-    bench.token = bench.authorize(bench.client)
-    bench.send(bench.client, STREAM, bench.token, 8)
-    bench.inodes = small_disk.Inodes(disk)
+    bench = FullBench(disk)
     yield bench
     bench.stop()
 

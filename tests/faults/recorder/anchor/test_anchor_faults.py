@@ -24,7 +24,7 @@ SCRIPT = SUPPORT / "recorder" / "run_anchor_faults.py"
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_was_promised_is_kept(kind: str, tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else tmp_path) as folder:
-        command = [sys.executable, SCRIPT, folder, kind]
+        command = [sys.executable, str(SCRIPT), folder, kind]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     *wrong, said = done.stdout.splitlines()

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -69,10 +70,11 @@ def ends(zone: Any, promised: list[str]) -> None:
     with zone.as_("alice") as http:
         for result_id in promised:
             path = f"/api/query/status/{result_id}"
-            query_world.wait_until(
-                lambda path=path: http.get(path).json().get("status") == "completed",
-                f"the end of {result_id}",
-            )
+            query_world.wait_until(partial(has_ended, http, path), f"the end of {result_id}")
+
+
+def has_ended(http: Any, path: str) -> bool:
+    return bool(http.get(path).json().get("status") == "completed")
 
 
 def recorded(zone: Any, stream: str, key: str) -> Counter[str]:

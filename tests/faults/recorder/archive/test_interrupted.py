@@ -26,7 +26,7 @@ SCRIPT = SUPPORT / "recorder" / "push_kills.py"
 
 @pytest.mark.timeout(1_800)
 def test_a_push_that_was_killed_is_completed_by_the_next(data: Path, tmp_path: Path) -> None:
-    command = [sys.executable, SCRIPT, data, tmp_path / "stores", str(KILLS), "7"]
+    command = [sys.executable, str(SCRIPT), str(data), str(tmp_path / "stores"), str(KILLS), "7"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [str(KILLS)]
@@ -109,8 +109,9 @@ def test_pushes_through_a_faulty_network_end_in_a_whole_archive(
     tmp_path: Path,
 ) -> None:
     with fault_proxy.FaultProxy(moto.port) as proxy:
-        where = {"timeout_seconds": 0.3, "attempts": 8}
-        settings = object_servers.s3_settings(proxy.endpoint, f"faulty-{seed}/", **where)
+        settings = object_servers.s3_settings(
+            proxy.endpoint, f"faulty-{seed}/", timeout_seconds=0.3, attempts=8
+        )
         store, _ = object_servers.impatient_store(settings)
         proxy.plan(seed)
         for _ in range(100):

@@ -182,7 +182,10 @@ def test_refuses_it_below_a_view_too(name: str, hub: Any, session: Any) -> None:
 
 def test_refuses_items_beyond_the_end_that_was_asked(hub: Any, session: Any) -> None:
     def more(asked: Any, answer: StreamResponse) -> StreamResponse:
-        return replace(hub.stream(replace(asked, to_seq=None, max_items=4)), to_seq=asked.to_seq)
+        result: StreamResponse = replace(
+            hub.stream(replace(asked, to_seq=None, max_items=4)), to_seq=asked.to_seq
+        )
+        return result
 
     hub.lie = on("/v1/stream", more)
     assert handed_out(session, hub, "stream_seq 7: expected entries up to 6", to_seq=6) == [

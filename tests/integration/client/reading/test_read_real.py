@@ -119,7 +119,7 @@ def test_follows_a_real_hub(hub: Any, make_session: Callable[..., Session], tmp_
     writer, alice = make_session(hub.url, "writer"), reading_support.Writer(b"alice")
     label = writer.labels(name, DEFAULT_PROFILE).at(0)
 
-    class Writes(reading_support.Time):  # type: ignore[misc]
+    class Writes(reading_support.Time):
         """Something is written whenever the reader waits."""
 
         def sleep(self, seconds: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from veen.wire.api import BatchRequest
 
@@ -118,7 +118,10 @@ def validate(document: Any, schema: Any, value: Any) -> None:
 
 
 def valid(document: Any, schema: Any, value: Any) -> bool:
-    return Draft202012Validator({**schema, "components": document["components"]}).is_valid(value)
+    result: bool = Draft202012Validator({**schema, "components": document["components"]}).is_valid(
+        value
+    )
+    return result
 
 
 def references(node: Any) -> list[str]:

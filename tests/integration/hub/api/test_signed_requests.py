@@ -20,7 +20,8 @@ class Ed25519(HTTPSignatureAlgorithm):
         self._key, self._public = private_key, public_key
 
     def sign(self, message: bytes) -> bytes:
-        return self._key.sign(message)
+        result: bytes = self._key.sign(message)
+        return result
 
 
 class Request:

@@ -138,7 +138,8 @@ def _rotate(hub: Any, veen: Callable[..., Any], *more: object) -> Any:
 
 def _checkpoint_file(hub: Any, upto_seq: int) -> Path:
     (result,) = (hub.data / "log").glob(f"checkpoint-*-{upto_seq:020}.cbor")
-    return result
+    answer: Path = result
+    return answer
 
 
 def _self_signed(folder: Path) -> tuple[Path, Path]:

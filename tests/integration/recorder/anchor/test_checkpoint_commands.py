@@ -74,9 +74,8 @@ class World:
         self.folder = folder
         home = ClientDir(folder / "client")
         identity = home.create(now=int(time.time()), random=os.urandom, passphrase=None)
-        self.hub = hub_process.HubProcess(folder / "hub")
-        (folder / "hub" / "hub.toml").write_text(HUB.format(key=identity.client_id.hex()) + more)
-        self.hub.launch = lambda: self.hub.run(self._command())
+        toml = HUB.format(key=identity.client_id.hex()) + more
+        self.hub = hub_process.configured(folder / "hub", toml)
         self.hub.start()
         self.hub_id = self._with_client(lambda client: client.meet().hub.hub_id.hex())
         self.configure("")
@@ -123,12 +122,6 @@ class World:
             around = session.runtime
             reader.inner = Principal("recorder", session.identity.client, around.clock, os.urandom)
             return do(client)
-
-    def _command(self) -> list[str]:
-        options = json.dumps({"listen": f"127.0.0.1:{self.hub.port}"})
-        where = ["--data-dir", str(self.hub.data)]
-        config = ["--config", str(self.folder / "hub" / "hub.toml")]
-        return [sys.executable, "-m", "hub", *where, *config, "--options", options]
 
 
 class _Reader:

@@ -179,7 +179,8 @@ def test_a_stamp_that_carries_the_certificate_of_its_signer_holds(
 
 def test_refuses_what_the_authority_did_not_grant(authority: Any) -> None:
     def unknown_hash(query: bytes) -> bytes:
-        return authority.reply(query.replace(SHA256, SHA256[:-1] + b"\x09"))
+        result: bytes = authority.reply(query.replace(SHA256, SHA256[:-1] + b"\x09"))
+        return result
 
     with pytest.raises(AnchorUnavailable, match="REJECTION"):
         stamps(authority, unknown_hash).publish(ROOT, EPOCH, TS, NONCE)

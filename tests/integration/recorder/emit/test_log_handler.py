@@ -138,7 +138,7 @@ def test_what_can_be_kept_nowhere_is_said_loudly_at_the_end(
 def test_what_was_kept_is_sent_after_a_restart(world: Any, tmp_path: Path) -> None:
     before = len(world.events(recorder_world.LOGS))
     with world.emitter() as emitter:
-        emitter.flush = lambda *_: None  # type: ignore[method-assign,assignment]
+        emitter.flush = lambda *_: None
         handler = RecorderHandler(emitter, MAPPING)
         handler.handle(logging.LogRecord("shop", logging.INFO, "f", 1, "first life", None, None))
         handler.close()

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 from recorder.index.reader import IndexStatus, status
@@ -129,7 +129,8 @@ def test_h18_a_disk_that_was_full_for_a_moment_is_no_end(
     def pwrite(fd: int, data: bytes, at: int) -> int:
         if is_full[0] and "/index/" in str(Path(f"/proc/self/fd/{fd}").readlink()):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return write(fd, data, at)
+        result: int = write(fd, data, at)
+        return result
 
     monkeypatch.setattr(durable.os, "pwrite", pwrite)
     with follower.running():

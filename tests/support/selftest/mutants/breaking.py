@@ -27,3 +27,10 @@ class Everything:
 
 def nothing(*_: Any, **__: Any) -> None:
     """In place of a check."""
+
+
+def swap(owner: Any, name: str, value: object) -> None:
+    """Put a value in the place of one that a module or a class has."""
+    if not hasattr(owner, name):
+        raise AttributeError(f"expected {owner!r} to have {name!r}, which is to be replaced")
+    setattr(owner, name, value)

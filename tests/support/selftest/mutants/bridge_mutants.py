@@ -7,12 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from support.selftest.mutants.breaking import swap
+
 
 def bodies_undisclosed() -> None:
     from bridge.exporter import build
 
     strict = build._bundled
-    build._bundled = lambda pair, opened: strict(pair, None)
+    swap(build, "_bundled", lambda pair, opened: strict(pair, None))
 
 
 def ledger_blind() -> None:
@@ -20,34 +22,33 @@ def ledger_blind() -> None:
     from bridge.importer import admission
     from bridge.importer.admission import Placement
 
-    admission.place = lambda proof, offered, held: Placement((offered,))
+    swap(admission, "place", lambda proof, offered, held: Placement((offered,)))
 
 
 def volumes_unchecked() -> None:
     from bridge.carrier import reader
 
-    reader.verify_hash = lambda *_given: None
+    swap(reader, "verify_hash", lambda *_given: None)
 
 
 def gaps_ignored() -> None:
     from bridge.importer import admission
 
     strict = admission.place
-    admission.place = lambda *given: replace(strict(*given), gap=None)
+    swap(admission, "place", lambda *given: replace(strict(*given), gap=None))
 
 
 def nothing_missing() -> None:
     from bridge.reconcile import reconcile
     from bridge.reconcile.ranges import Ranges
     from bridge.reconcile.report import Class
-
-    strict = reconcile.reconcile_stream
+    from bridge.reconcile.report import reconcile_stream as strict
 
     def lax(facts: Any) -> Any:
         result = strict(facts)
         return replace(result, classes=result.classes | {Class.MISSING: Ranges()})
 
-    reconcile.reconcile_stream = lax
+    swap(reconcile, "reconcile_stream", lax)
 
 
 def log_stays() -> None:
@@ -55,35 +56,41 @@ def log_stays() -> None:
     from bridge.stream_map import ONLINE_LOG, BridgeStreamMap
 
     strict = BridgeStreamMap.sources
-    BridgeStreamMap.sources = lambda self, hub_id: tuple(
-        item for item in strict(self, hub_id) if item != ONLINE_LOG
+    swap(
+        BridgeStreamMap,
+        "sources",
+        lambda self, hub_id: tuple(item for item in strict(self, hub_id) if item != ONLINE_LOG),
     )
 
 
 def origins_believed() -> None:
     from bridge.prove import claims
 
-    claims._bad_origins = lambda evidence: iter(())
+    swap(claims, "_bad_origins", lambda evidence: iter(()))
 
 
 def successes_believed() -> None:
     from bridge.prove import claims
 
-    claims._incomplete = lambda evidence: iter(())
+    swap(claims, "_incomplete", lambda evidence: iter(()))
 
 
 def traces_believed() -> None:
     from bridge.prove import claims
 
-    claims._first = lambda traces, standing: None
+    swap(claims, "_first", lambda traces, standing: None)
 
 
 def forks_forgotten() -> None:
     from bridge.reconcile import collect
+    from bridge.reconcile.collect_logs import offline_facts as strict
     from bridge.reconcile.facts import ForkFact
 
-    strict = collect.offline_facts
-    collect.offline_facts = lambda log: (item for item in strict(log) if type(item) is not ForkFact)
+    swap(
+        collect,
+        "offline_facts",
+        lambda log: (item for item in strict(log) if type(item) is not ForkFact),
+    )
 
 
 LOCAL: dict[str, Callable[[], None]] = {

@@ -6,44 +6,48 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from support.selftest.mutants.breaking import nothing
+from support.selftest.mutants.breaking import nothing, swap
 
 
 def plaintext_sent() -> None:
     from veen import payload
 
-    payload.aead_encrypt = lambda key, nonce, aad, plaintext: plaintext + bytes(16)
-    payload.aead_decrypt = lambda key, nonce, aad, ciphertext: ciphertext[:-16]
+    swap(payload, "aead_encrypt", lambda key, nonce, aad, plaintext: plaintext + bytes(16))
+    swap(payload, "aead_decrypt", lambda key, nonce, aad, ciphertext: ciphertext[:-16])
 
 
 def attachments_unchecked() -> None:
     from veen import payload
     from veen.client import sealer
 
-    payload.verify_attachment_root = nothing
-    sealer.verify_attachment_root = nothing
+    swap(payload, "verify_attachment_root", nothing)
+    swap(sealer, "verify_attachment_root", nothing)
 
 
 def own_keys_for_all() -> None:
     """Whatever reader was named, the sender can open it."""
     from veen.client.client import Client
 
-    messages = Client._messages
-    Client._messages = lambda self, stream, bodies, options: messages(
-        self, stream, bodies, {**options, "recipient": None}
+    messages: Any = Client._messages
+    swap(
+        Client,
+        "_messages",
+        lambda self, stream, bodies, options: messages(
+            self, stream, bodies, {**options, "recipient": None}
+        ),
     )
 
 
 def state_unchecked() -> None:
     from veen.client import resync
 
-    resync._verify_view = nothing
+    swap(resync, "_verify_view", nothing)
 
 
 def one_nonce() -> None:
     from veen.payload import SealPlace
 
-    SealPlace.nonce = lambda self: bytes(24)
+    swap(SealPlace, "nonce", lambda self: bytes(24))
 
 
 def wrong_graft() -> None:
@@ -55,44 +59,44 @@ def wrong_graft() -> None:
             subtree = mmr.node(subtree, peak) if height else mmr.node(peak, subtree)
         return mmr.Peaks(self.size + (1 << height), (subtree, *self.hashes[merged:]))
 
-    mmr.Peaks.graft = swapped
+    swap(mmr.Peaks, "graft", swapped)
 
 
 def shape_unchecked() -> None:
     from veen.proofs import MmrProof
 
-    MmrProof._verify_shape = nothing
+    swap(MmrProof, "_verify_shape", nothing)
 
 
 def inclusion_unchecked() -> None:
     from veen.proofs import InclusionProof
 
-    InclusionProof.verify = nothing
+    swap(InclusionProof, "verify", nothing)
 
 
 def range_unchecked() -> None:
     from veen.proofs import RangeProof
 
-    RangeProof.verify_after = nothing
+    swap(RangeProof, "verify_after", nothing)
 
 
 def consistency_unchecked() -> None:
     from veen import proofs
 
-    proofs.verify_consistency = nothing
+    swap(proofs, "verify_consistency", nothing)
 
 
 def end_unchecked() -> None:
     """Whatever follows an item is not looked at."""
     from veen.wire import cbor
 
-    cbor.finish = nothing
+    swap(cbor, "finish", nothing)
 
 
 def overlong_taken() -> None:
     from veen.wire import cbor
 
-    cbor._SMALLEST = dict.fromkeys(cbor._SMALLEST, 0)
+    swap(cbor, "_SMALLEST", dict.fromkeys(cbor._SMALLEST, 0))
 
 
 def careless_reader() -> None:
@@ -105,7 +109,7 @@ def careless_reader() -> None:
         raw[at]
         return head(raw, at)
 
-    cbor.head = careless
+    swap(cbor, "head", careless)
 
 
 def text_stripped() -> None:
@@ -117,7 +121,7 @@ def text_stripped() -> None:
         text, end = read(raw, at)
         return text.strip(), end
 
-    Text.read = staticmethod(stripping)
+    swap(Text, "read", staticmethod(stripping))
 
 
 MUTANTS: dict[str, Callable[[], None]] = {

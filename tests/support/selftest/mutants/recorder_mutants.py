@@ -7,20 +7,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from support.selftest.mutants.breaking import nothing
+from support.selftest.mutants.breaking import nothing, swap
 
 
 def type_ignored() -> None:
     """Whatever an event is, it goes to the first stream."""
     from recorder.stream_map import RecorderStreamMap
 
-    RecorderStreamMap.stream_of = lambda self, event_type: self.streams[0]
+    swap(RecorderStreamMap, "stream_of", lambda self, event_type: self.streams[0])
 
 
 def admins_produce() -> None:
     from recorder import stream_map
 
-    stream_map._verify_producers = nothing
+    swap(stream_map, "_verify_producers", nothing)
 
 
 def any_principal() -> None:
@@ -32,118 +32,120 @@ def any_principal() -> None:
         said = events.RecordEvent.decode(body).principal_id
         return strict(schema, body, said)
 
-    events.read_event = lax
+    swap(events, "read_event", lax)
 
 
 def order_by_place() -> None:
     from recorder.replay.records import Item
 
-    Item.order = property(lambda self: (self.receipt.hub_ts, self.seq, self.stream))
+    swap(Item, "order", property(lambda self: (self.receipt.hub_ts, self.seq, self.stream)))
 
 
 def checkpoint_unsigned() -> None:
     from veen.recorder_checkpoint import RecorderCheckpoint
 
-    RecorderCheckpoint.verify = nothing
+    swap(RecorderCheckpoint, "verify", nothing)
 
 
 def ledger_unchecked() -> None:
     from recorder.anchor.ledger import AnchorLedgerEntry
 
-    AnchorLedgerEntry.verify_after = nothing
+    swap(AnchorLedgerEntry, "verify_after", nothing)
 
 
 def open_range() -> None:
     from recorder.replay import plan
 
     strict = plan.by_place
-    plan.by_place = lambda stream, first, last, **how: strict(stream, 1, last, **how)
+    swap(plan, "by_place", lambda stream, first, last, **how: strict(stream, 1, last, **how))
 
 
 def open_window() -> None:
     from recorder.replay import plan
 
     strict = plan.by_time
-    plan.by_time = lambda streams, start, end, **how: strict(streams, None, end, **how)
+    swap(plan, "by_time", lambda streams, start, end, **how: strict(streams, None, end, **how))
 
 
 def replay_unproven() -> None:
     from recorder.replay import plan
 
-    plan.verify_proof = nothing
+    swap(plan, "verify_proof", nothing)
 
 
 def package_believed() -> None:
     from recorder.query import package_verify
     from recorder.query.package_verify import ClaimState, PackageClaim
 
-    package_verify._claim = lambda name, claim, facts: PackageClaim(name, ClaimState.HELD, "")
+    swap(
+        package_verify, "_claim", lambda name, claim, facts: PackageClaim(name, ClaimState.HELD, "")
+    )
 
 
 def replay_believed() -> None:
     from recorder.service import rerun
 
     strict = rerun._verdict
-    rerun._verdict = lambda digest, **found: strict(digest, detail="")
+    swap(rerun, "_verdict", lambda digest, **found: strict(digest, detail=""))
 
 
 def rows_hashed_backwards() -> None:
     from recorder.query import digest
 
     strict = digest.rows_hash
-    digest.rows_hash = lambda rows: strict(reversed(list(rows)))
+    swap(digest, "rows_hash", lambda rows: strict(reversed(list(rows))))
 
 
 def samples_nothing() -> None:
     from recorder.query import evidence
 
-    evidence.is_sampled = lambda policy, *_: policy.mode == "full"
+    swap(evidence, "is_sampled", lambda policy, *_: policy.mode == "full")
 
 
 def wrong_evidence() -> None:
     from recorder.query import evidence
 
     strict = evidence.verified
-    evidence.verified = lambda *given: strict(*given)._replace(mmr_root="00" * 32)
+    swap(evidence, "verified", lambda *given: strict(*given)._replace(mmr_root="00" * 32))
 
 
 def counts_twice() -> None:
     from recorder.query import execute
+    from recorder.query.select import gather_cells as strict
 
-    strict = execute.gather_cells
-    execute.gather_cells = lambda requested, entries: strict(requested, [*entries] * 2)
+    swap(execute, "gather_cells", lambda requested, entries: strict(requested, [*entries] * 2))
 
 
 def witness_believed() -> None:
     from recorder.index import proofs
 
-    proofs._verify_witnesses = nothing
+    swap(proofs, "_verify_witnesses", nothing)
 
 
 def page_off_by_one() -> None:
     from recorder.service.execute import RowsFile
 
     strict = RowsFile.page
-    RowsFile.page = lambda self, offset, limit: strict(self, offset + bool(offset), limit)
+    swap(RowsFile, "page", lambda self, offset, limit: strict(self, offset + bool(offset), limit))
 
 
 def any_scope() -> None:
     from recorder.service import requests
 
-    requests.verify_scope = nothing
+    swap(requests, "verify_scope", nothing)
 
 
 def all_see_all() -> None:
     from recorder.service import requests
 
-    requests.sees = lambda *_: True
+    swap(requests, "sees", lambda *_: True)
 
 
 def no_purpose() -> None:
     from recorder.service import recording
 
     strict = recording.AccessAttempt.entry
-    recording.AccessAttempt.entry = lambda self: strict(replace(self, purpose=None))
+    swap(recording.AccessAttempt, "entry", lambda self: strict(replace(self, purpose=None)))
 
 
 LOCAL: dict[str, Callable[[], None]] = {

@@ -9,17 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from support.selftest.mutants.breaking import Everything, nothing
+from support.selftest.mutants.breaking import Everything, nothing, swap
 
 
 def swallowing(detail_enum: str) -> Callable[[], None]:
     """A sequencer that does not mind one kind of disorder."""
 
     def change() -> None:
+        from hub.admission import in_sequence as strict
         from hub.sequencer import committer
         from veen.errors import Rejected
-
-        strict = committer.in_sequence
 
         def lax(*given: Any) -> None:
             try:
@@ -28,7 +27,7 @@ def swallowing(detail_enum: str) -> Callable[[], None]:
                 if refusal.failure.detail_enum != detail_enum:
                     raise
 
-        committer.in_sequence = lax
+        swap(committer, "in_sequence", lax)
 
     return change
 
@@ -36,56 +35,58 @@ def swallowing(detail_enum: str) -> Callable[[], None]:
 def any_profile() -> None:
     from hub import registry
 
-    routed = registry._routed
-    registry._routed = lambda *given, **named: routed(*given, **named)._replace(
-        profile_id=Everything()
+    routed: Any = registry._routed
+    swap(
+        registry,
+        "_routed",
+        lambda *given, **named: routed(*given, **named)._replace(profile_id=Everything()),
     )
 
 
 def capability_optional() -> None:
+    from hub.admission import Authorised
+    from hub.admission import authorise as strict
     from hub.sequencer import committer
-
-    strict = committer.authorise
 
     def lax(verified: Any, grant: Any, *more: Any) -> Any:
         if grant is None:
-            from hub.admission import Authorised
-
             return Authorised(verified, None)
         return strict(verified, grant, *more)
 
-    committer.authorise = lax
+    swap(committer, "authorise", lax)
 
 
 def capability_for_anyone() -> None:
     from hub import admission
 
-    admission._verify_grant = nothing
+    swap(admission, "_verify_grant", nothing)
 
 
 def any_issuer() -> None:
+    from hub.admission import Gate
     from hub.sequencer import service
 
-    gate = service.Gate
-    service.Gate = lambda required, _: gate(required, Everything())
+    swap(service, "Gate", lambda required, _: Gate(required, Everything()))
 
 
 def unsigned_capability() -> None:
     from veen.captoken import CapToken
 
-    CapToken.verify_chain = nothing
+    swap(CapToken, "verify_chain", nothing)
 
 
 def ttl_ignored() -> None:
     from veen.captoken import CapToken
 
-    CapToken.expires_at = lambda self, issued_at: 2**62
+    swap(CapToken, "expires_at", lambda self, issued_at: 2**62)
 
 
 def rate_not_debited() -> None:
     from hub import admission
 
-    admission._debit = lambda grant, hub_ts: grant.bucket if grant.token.allow.rate else None
+    swap(
+        admission, "_debit", lambda grant, hub_ts: grant.bucket if grant.token.allow.rate else None
+    )
 
 
 def _receipts(**changes: Callable[[Any], Any]) -> None:
@@ -100,7 +101,7 @@ def _receipts(**changes: Callable[[Any], Any]) -> None:
         }
         return issue(key, **altered)
 
-    receipt.issue = other
+    swap(receipt, "issue", other)
 
 
 def wrong_root() -> None:
@@ -118,7 +119,7 @@ def foreign_receipts() -> None:
 def no_label_prev() -> None:
     from hub.storage.log import HubLog
 
-    HubLog._label_before = lambda self, label_log: label_log.label
+    swap(HubLog, "_label_before", lambda self, label_log: label_log.label)
 
 
 def early_checkpoint() -> None:
@@ -131,20 +132,20 @@ def early_checkpoint() -> None:
         is_rolling = self._route(label_log) is not None and upto_seq > 1
         return checkpoint(self, label_log, upto_seq - 1 if is_rolling else upto_seq, now)
 
-    HubLog.checkpoint = early
+    swap(HubLog, "checkpoint", early)
 
 
 def no_witness() -> None:
     from hub.storage.identity import HubKeys
 
-    HubKeys.sign_checkpoint = lambda self, checkpoint, *_: checkpoint.signed(self.current)
+    swap(HubKeys, "sign_checkpoint", lambda self, checkpoint, *_: checkpoint.signed(self.current))
 
 
 def old_key_forgotten() -> None:
     """A rotated hub signs on with the key that it had first."""
     from hub.storage.identity import HubKeys
 
-    HubKeys.current = property(lambda self: next(iter(self._private.values())))
+    swap(HubKeys, "current", property(lambda self: next(iter(self._private.values()))))
 
 
 def loses_what_it_promised() -> None:
@@ -167,7 +168,7 @@ def rots() -> None:
         raw[len(raw) // 2] ^= 1
         path.write_bytes(raw)
 
-    HubLog.close = rotting
+    swap(HubLog, "close", rotting)
 
 
 def fails_to_start() -> None:

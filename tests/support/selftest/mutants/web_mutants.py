@@ -7,37 +7,38 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from support.selftest.mutants.breaking import Everything, nothing
+from support.selftest.mutants.breaking import Everything, nothing, swap
 
 
 def signature_off() -> None:
+    from hub.admission import VerifiedMsg
     from hub.api import context
 
-    context.signed = context.VerifiedMsg.of
+    swap(context, "signed", VerifiedMsg.of)
 
 
 def ct_hash_off() -> None:
     from veen.msg import Msg
 
-    Msg.ct_hash_matches = lambda self: True
+    swap(Msg, "ct_hash_matches", lambda self: True)
 
 
 def prefilter_off() -> None:
     from hub.api import context
 
-    context.prefilter = lambda raw, limits: raw
+    swap(context, "prefilter", lambda raw, limits: raw)
 
 
 def field_sizes_off() -> None:
     from hub import admission
 
-    admission.check_ciphertext_sizes = nothing
+    swap(admission, "check_ciphertext_sizes", nothing)
 
 
 def version_ignored() -> None:
     from veen.wire.schema import VersionNumber
 
-    VersionNumber.check = nothing
+    swap(VersionNumber, "check", nothing)
 
 
 def lax_cbor() -> None:
@@ -50,16 +51,16 @@ def lax_cbor() -> None:
 
     strict = admission._decode
 
-    def lax(raw: bytes) -> Any:
+    def lax(raw: bytes, limits: Any) -> Any:
         try:
-            return strict(raw)
+            return strict(raw, limits)
         except Rejected as refusal:
             try:
-                return strict(cbor.dump(cbor2.loads(raw)))
+                return strict(cbor.dump(cbor2.loads(raw)), limits)
             except Exception:  # noqa: BLE001 - a lax reader has many ways to fail
                 raise refusal from None
 
-    admission._decode = lax
+    swap(admission, "_decode", lax)
 
 
 def duplicates_taken() -> None:
@@ -73,13 +74,13 @@ def duplicates_taken() -> None:
         if receipt is not None:
             object.__setattr__(one, "outcome", receipt)
 
-    submit._attach_first_receipt = taken
+    swap(submit, "_attach_first_receipt", taken)
 
 
 def duplicates_without_receipt() -> None:
     from hub.api import submit
 
-    submit._attach_first_receipt = nothing
+    swap(submit, "_attach_first_receipt", nothing)
 
 
 def batch_as_a_whole() -> None:
@@ -95,13 +96,15 @@ def batch_as_a_whole() -> None:
             return take(self, messages)
         return SubmitBatch([SubmitResult(len(raw), None, refused[0]) for raw in messages], 0, 0)
 
-    Admission.take = whole
+    swap(Admission, "take", whole)
 
 
 def reads_open() -> None:
     from hub.api import context
 
-    context.Access.viewer = lambda self, body: context.Viewer(None, self._names, self._reader)
+    swap(
+        context.Access, "viewer", lambda self, body: context.Viewer(None, self._names, self._reader)
+    )
 
 
 def hidden_entry() -> None:
@@ -109,49 +112,53 @@ def hidden_entry() -> None:
     from hub.api.read import StreamPage
 
     items = StreamPage.items
-    StreamPage.items = lambda self, *given, **named: (
-        stream_item
-        for stream_item in items(self, *given, **named)
-        if stream_item.stream_seq % 4 != 2
+    swap(
+        StreamPage,
+        "items",
+        lambda self, *given, **named: (
+            stream_item
+            for stream_item in items(self, *given, **named)
+            if stream_item.stream_seq % 4 != 2
+        ),
     )
 
 
 def no_metrics() -> None:
     from hub.api import health
 
-    health.generate_latest = lambda registry: b""
+    swap(health, "generate_latest", lambda registry: b"")
 
 
 def crash_on_malformed() -> None:
     from hub import admission
     from veen.msg import Msg
 
-    def careless(raw: bytes) -> Any:
+    def careless(raw: bytes, _limits: Any) -> Any:
         try:
             return Msg.decode(raw)
         except ValueError as error:
             raise KeyError("nobody thought of this") from error
 
-    admission._decode = careless
+    swap(admission, "_decode", careless)
 
 
 def die_on_malformed() -> None:
     from hub import admission
     from veen.msg import Msg
 
-    def fragile(raw: bytes) -> Any:
+    def fragile(raw: bytes, _limits: Any) -> Any:
         try:
             return Msg.decode(raw)
         except ValueError:
             os._exit(139)
 
-    admission._decode = fragile
+    swap(admission, "_decode", fragile)
 
 
 def crash_on_bad_request() -> None:
     from hub.api.content import RequestBody
 
-    RequestBody.envelope = lambda self, cls: self.parse(cls)
+    swap(RequestBody, "envelope", lambda self, cls: self.parse(cls))
 
 
 def crash_on_bad_query() -> None:
@@ -164,20 +171,21 @@ def crash_on_bad_query() -> None:
 
     for module in (read, read, admin, admin):
         if hasattr(module, "query"):
-            module.query = careless
+            swap(module, "query", careless)
 
 
 def any_profile_at_the_edge() -> None:
+    from hub.admission import structural
     from hub.api import context
 
-    structural = context.structural
-    context.structural = lambda raw, _, limits: structural(raw, Everything(), limits)
+    profiles: Any = Everything()
+    swap(context, "structural", lambda raw, _, limits: structural(raw, profiles, limits))
 
 
 def expiry_told_wrong() -> None:
     from veen.captoken import CapToken
 
-    CapToken.expires_at = lambda self, issued_at: issued_at
+    swap(CapToken, "expires_at", lambda self, issued_at: issued_at)
 
 
 MUTANTS: dict[str, Callable[[], None]] = {

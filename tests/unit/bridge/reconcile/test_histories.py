@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 
 from bridge.reconcile import reconcile as batches
-from bridge.reconcile.facts import ImportedFact, ReconcileFacts, fact_lines, read_facts
+from bridge.reconcile.facts import (
+    BundleFact,
+    Export,
+    Import,
+    ImportedFact,
+    ReconcileFacts,
+    RouteFact,
+    fact_lines,
+    read_facts,
+)
 from bridge.reconcile.reconcile import reconcile
 from bridge.reconcile.report import Class
 from support.bridge.reconcile_brute_force import as_set, forked_at, last_words, ledgers, stream
@@ -37,8 +46,9 @@ def test_reports_equal_brute_force() -> None:
 
 def check(facts: ReconcileFacts, history: History, document: dict[str, Any], seed: int) -> None:
     words = last_words(facts)
-    detail = [*facts.exports, *facts.imports, *facts.routes, *words.values()]
-    keys = {(item.hub_id, item.stream) for item in detail if item.stream}
+    placed: list[Export | Import | RouteFact | BundleFact] = [*facts.exports, *facts.imports]
+    placed += [*facts.routes, *words.values()]
+    keys = {(item.hub_id, item.stream) for item in placed if item.stream}
     keys |= {fork[:2] for fork in forked_at(facts)}
     assert [(item["hub_id"], item["stream"]) for item in document["streams"]] == [
         (hub_id.hex(), name) for hub_id, name in sorted(keys)
@@ -79,7 +89,9 @@ def check_bundles(facts: ReconcileFacts, found: Any, seed: int) -> None:
     }
     unseen = {import_.bundle_id for import_ in facts.imports if import_.held is ImportedFact.UNSEEN}
     due = set()
-    for export in [*facts.exports, *(word for word in words.values() if word.first)]:
+    exports: list[Export | BundleFact] = [*facts.exports]
+    exports += [word for word in words.values() if word.first]
+    for export in exports:
         other_state = (
             export.bundle_id in words and words[export.bundle_id].state.value != "imported"
         )

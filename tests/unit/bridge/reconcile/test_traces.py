@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from bridge.audit_log import (
@@ -28,7 +30,7 @@ def entry(bridge: str, n: int) -> LedgerFact:
     return LedgerFact(named(bridge), n, named("prev"), named("entry", bridge, n), bundle(bridge, n))
 
 
-def about(bridge: str, n: int, hub: str, stream: str) -> dict[str, object]:
+def about(bridge: str, n: int, hub: str, stream: str) -> dict[str, Any]:
     return {
         "operator": "test",
         "bundle_id": bundle(bridge, n),
@@ -63,7 +65,7 @@ class Told:
 
     def begun(self, evidence: ProofEvidence, n: int) -> None:
         bridge, hub, stream = self.place
-        event = ImportBegin(**about(bridge, n, hub, stream), target=stream)  # type: ignore[arg-type]
+        event = ImportBegin(**about(bridge, n, hub, stream), target=stream)
         evidence.offline(RecordedEntry(n, 1, event))
 
     def imported(self, evidence: ProofEvidence, n: int) -> None:
@@ -71,10 +73,10 @@ class Told:
         event = ImportSuccess(
             **about(bridge, n, hub, stream), target=stream, target_from=n, target_to=n, imported=1,
             duplicates=0, excluded=0, verification_result="valid",
-        )  # type: ignore[arg-type]  # fmt: skip
+        )  # fmt: skip
         evidence.offline(RecordedEntry(n, 1, event))
 
-    def recorded(self, evidence: ProofEvidence, n: int, **other: object) -> None:
+    def recorded(self, evidence: ProofEvidence, n: int, **other: Any) -> None:
         bridge, hub, stream = self.place
         said = Completed(
             n, bundle(bridge, n), named(hub), stream, (n, n), f"import/{stream}", (n, n)
@@ -88,7 +90,7 @@ class Told:
         event = ExportSuccess(
             **about(bridge, n, hub, stream), bridge_id=named(bridge), n=n,
             checkpoint_id=named("c"), checkpoint_at=1, root=named("r"), medium="m",
-        )  # type: ignore[arg-type]  # fmt: skip
+        )  # fmt: skip
         evidence.online(RecordedEntry(n, 1, event))
 
     def all_of(self, evidence: ProofEvidence, n: int) -> None:

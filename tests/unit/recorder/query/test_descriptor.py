@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.query.descriptor import (
-    BadDescriptor,
     Descriptor,
     JsonLimits,
     normalise,
@@ -21,6 +20,7 @@ from recorder.query.descriptor import (
     read_row,
 )
 from recorder.query.filter import ALL
+from recorder.service.errors import BadDescriptor
 from support.recorder import query_histories
 from veen.errors import Malformed
 from veen.wire import canonical_json

@@ -19,6 +19,7 @@ from recorder.query.evidence import (
     verified,
 )
 from recorder.query.select import QueryEntry
+from support.broken import changed
 from support.recorder import query_histories, query_oracle
 from veen.crypto import SigningKey
 from veen.digest import h
@@ -122,7 +123,7 @@ def test_refuses_a_message_signed_by_another(
 def test_refuses_a_receipt_of_another_message_that_the_hub_itself_signed(
     small_log: Any, entry: QueryEntry, witness: Witness, field: str
 ) -> None:
-    receipt = replace(Receipt.decode(witness.receipt), **{field: bytes(32)})
+    receipt = changed(Receipt.decode(witness.receipt), **{field: bytes(32)})
     forged = replace(witness, receipt=receipt.signed(small_log.hub_key).encode())
     with pytest.raises(Untrusted, match="the receipt is of another message"):
         WitnessCheck(small_log.hub, small_log.checkpoint).event(forged, entry)
@@ -198,8 +199,8 @@ def test_a_line_has_the_root_of_the_stream_in_the_checkpoint(
 ) -> None:
     line = verified(entry, small_log.checkpoint)
     end = small_log.checkpoint.end(entry.stream)
-    assert line == (entry.receipt_id, end.mmr_root.hex(), small_log.hub.hub_id.hex())
     assert line.receipt_id == "rcpt-" + entry.leaf_hash.hex()
+    assert line == (entry.receipt_id, end.mmr_root.hex(), small_log.hub.hub_id.hex())
 
 
 @pytest.mark.parametrize(("mode", "all_of_them"), [("none", False), ("full", True)])

@@ -20,6 +20,7 @@ from recorder.query.package_verify import (
     check,
     check_bytes,
 )
+from support.broken import changed
 from support.recorder import query_histories, query_proven
 from support.recorder.query_proven import RECORDER, trust_of
 from support.recorder.recorded_log import KEYS
@@ -91,7 +92,7 @@ def test_h01_without_records_nothing_is_proven(log: Any, package: Package) -> No
 
 @pytest.mark.parametrize("missing", ["request", "result"])
 def test_h01_one_record_is_not_enough(log: Any, package: Package, missing: str) -> None:
-    verdict = check(replace(package, **{missing: None}), trust_of(log))
+    verdict = check(changed(package, **{missing: None}), trust_of(log))
     assert verdict.outcome is ClaimOutcome.UNPROVEN
     assert verdict.reason.startswith(f"{missing}_recorded: ")
 

@@ -53,7 +53,8 @@ def imported(log: Any, origin: Any, hub_ts: int, **changes: Any) -> list[Any]:
         )  # fmt: skip
         place = log.append(TARGET, hub_ts + position * DAY, Carried(event.encode()), IMPORT_SCHEMA)
         at = VerifiedStream(TARGET, log.hub)
-        result.append(receipted(*log.pairs[TARGET, place.seq], at))
+        msg, receipt, key = log.pairs[TARGET, place.seq]
+        result.append(receipted(msg, receipt, key, at))
     return result
 
 

@@ -234,6 +234,7 @@ def test_refuses_rows_that_are_not_the_aggregate_of_their_events(
     made = query_proven.package_of(
         log, a_descriptor(evidence=FULL, aggregate=COUNTS), records=False
     )
+    assert isinstance(made.rows, tuple)
     rows = ({**made.rows[0], "count": 99}, *made.rows[1:])
     hashed = rows_hash(rows)
     digest = replace(made.digest, rows_hash=hashed.rows_hash, rows_chain=hashed.chain)
@@ -245,6 +246,7 @@ def test_refuses_a_row_that_its_event_does_not_say_with_all_hashes_made_again(
     log: Any, a_descriptor: Any
 ) -> None:
     made = query_proven.package_of(log, a_descriptor(evidence=FULL), records=False)
+    assert isinstance(made.rows, tuple)
     rows = ({**made.rows[0], "origin": "elsewhere"}, *made.rows[1:])
     hashed = rows_hash(rows)
     digest = replace(made.digest, rows_hash=hashed.rows_hash, rows_chain=hashed.chain)

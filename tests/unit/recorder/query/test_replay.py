@@ -18,6 +18,7 @@ from recorder.query.rerun import (
     to_read,
     verify_complete,
 )
+from support.broken import changed
 from support.recorder import query_histories, query_proven
 from veen.errors import Untrusted
 
@@ -84,7 +85,7 @@ def test_names_the_field_that_differs(
     descriptor = a_descriptor(evidence={"mode": "spot", "sample_rate": 0.5})
     _, digest = query_proven.result_of(small_log, descriptor)
     with pytest.raises(ResultDiffers) as caught:
-        replayed(small_log, descriptor, replace(digest, **{field: value}))
+        replayed(small_log, descriptor, changed(digest, **{field: value}))
     assert caught.value.field == field
 
 

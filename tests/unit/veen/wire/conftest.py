@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from hashlib import sha256
 from types import NoneType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
@@ -55,7 +56,7 @@ def value_of(annotation: Any) -> st.SearchStrategy[Any]:
 
 def fields_of(cls: type, **special: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     hints = get_type_hints(cls, include_extras=True)
-    names = [name for name in cls.__dataclass_fields__ if name not in special]
+    names = [name for name in (field.name for field in fields(cls)) if name not in special]
     return st.builds(cls, **{name: value_of(hints[name]) for name in names}, **special)
 
 
@@ -98,7 +99,7 @@ def an_inclusion_proof(draw: st.DrawFn) -> InclusionProof:
 @st.composite
 def a_range_proof(draw: st.DrawFn) -> RangeProof:
     first, last, size = draw(a_run(1))
-    return draw(
+    result: RangeProof = draw(
         fields_of(
             RangeProof,
             from_seq=st.just(first),
@@ -106,25 +107,33 @@ def a_range_proof(draw: st.DrawFn) -> RangeProof:
             size=st.just(size),
         )
     )
+    return result
 
 
 @st.composite
 def a_chunk_summary(draw: st.DrawFn) -> ChunkSummary:
     start, end, _ = draw(a_run(1))
     numbers = {"start_seq": start, "end_seq": end, "entry_count": end - start + 1}
-    return draw(fields_of(ChunkSummary, **{name: st.just(n) for name, n in numbers.items()}))
+    result: ChunkSummary = draw(
+        fields_of(ChunkSummary, **{name: st.just(n) for name, n in numbers.items()})
+    )
+    return result
 
 
 @st.composite
 def a_checkpoint_ref(draw: st.DrawFn) -> CheckpointRef:
     start, end, _ = draw(a_run(1))
-    return draw(fields_of(CheckpointRef, start_seq=st.just(start), end_seq=st.just(end)))
+    result: CheckpointRef = draw(
+        fields_of(CheckpointRef, start_seq=st.just(start), end_seq=st.just(end))
+    )
+    return result
 
 
 @st.composite
 def a_tombstone(draw: st.DrawFn) -> Tombstone:
     start, end, _ = draw(a_run(1))
-    return draw(fields_of(Tombstone, start_seq=st.just(start), end_seq=st.just(end)))
+    result: Tombstone = draw(fields_of(Tombstone, start_seq=st.just(start), end_seq=st.just(end)))
+    return result
 
 
 @st.composite

@@ -29,7 +29,6 @@ from veen.payload import PayloadHdr
 from veen.proofs import InclusionProof, MmrProof, ProofStep, RangeProof
 from veen.receipt import Receipt
 from veen.wire import api
-from veen.wire.objects import WireObject
 
 Objects = Callable[[type], st.SearchStrategy[Any]]
 Mutated = Callable[[Any, bytes], bytes]
@@ -129,7 +128,7 @@ def test_a_checkpoint_has_seven_elements_or_eight_with_witnesses(
     assert checkpoint.encode()[0] == (0x87 if checkpoint.witness_sigs is None else 0x88)
 
 
-def indexes(objects: Objects) -> st.SearchStrategy[dict[int, WireObject]]:
+def indexes(objects: Objects) -> st.SearchStrategy[dict[int, Any]]:
     return st.dictionaries(st.integers(1, 2**64 - 1), objects(CheckpointRef), max_size=4)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import cbor2
 import pytest
 
+from support.broken import changed
 from veen.crypto import SigningKey
 from veen.errors import Malformed, Untrusted, WrongSize, WrongVersion
 from veen.hub_identity import HubIdentity, new_identity
@@ -184,7 +185,7 @@ def test_tells_a_wrong_size_and_a_wrong_version_apart(
     with pytest.raises(fault):
         Every.from_json({**EVERY_JSON, name: as_json})
     with pytest.raises(fault):
-        replace(EVERY, **{name: wrong}).encode()
+        changed(EVERY, **{name: wrong}).encode()
 
 
 def test_a_size_inside_an_array_of_objects_is_checked() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import cbor2
 import pytest
 
+from support.broken import built, changed
 from veen.captoken import Allow, CapToken, Rate
 from veen.checkpoint import Checkpoint
 from veen.errors import Malformed, WrongSize, WrongVersion
@@ -69,7 +70,7 @@ def test_a_wrong_size_wins_over_a_wrong_version(field: str) -> None:
 @pytest.mark.parametrize("field", ["client_seq", "prev_ack"])
 def test_encoding_refuses_what_is_no_unsigned_integer(field: str, value: Any) -> None:
     with pytest.raises(Malformed):
-        replace(MSG, **{field: value}).encode()
+        changed(MSG, **{field: value}).encode()
 
 
 @pytest.mark.parametrize("value", [True, 1.0], ids=repr)
@@ -82,7 +83,7 @@ def test_encoding_refuses_a_version_that_is_no_integer(value: Any) -> None:
 @pytest.mark.parametrize("field", ["profile_id", "label", "client_id", "auth_ref", "ct_hash"])
 def test_encoding_refuses_a_wrong_size(field: str, value: bytes) -> None:
     with pytest.raises(WrongSize):
-        replace(MSG, **{field: value}).encode()
+        changed(MSG, **{field: value}).encode()
 
 
 @pytest.mark.parametrize("value", [None, "a" * 32, bytearray(b"a" * 32), 1, [1] * 32], ids=repr)
@@ -94,26 +95,28 @@ def test_encoding_refuses_what_is_no_byte_string(value: Any) -> None:
 @pytest.mark.parametrize(
     "broken",
     [
-        pytest.param(replace(CHECKPOINT, witness_sigs=[SIG]), id="list for a tuple"),
-        pytest.param(replace(CHECKPOINT, witness_sigs=(SIG, b"")), id="short witness signature"),
-        pytest.param(replace(TOKEN, allow={1: [A], 2: 1}), id="dict for an object"),
-        pytest.param(replace(TOKEN, allow=Rate(per_sec=1, burst=1)), id="another object"),
-        pytest.param(replace(ALLOW, stream_ids=(B, A)), id="unsorted stream_ids"),
-        pytest.param(replace(ALLOW, stream_ids=(A, A)), id="doubled stream_ids"),
-        pytest.param(replace(ALLOW, stream_ids=()), id="no stream_ids"),
-        pytest.param(replace(TOKEN, sig_chain=()), id="no signature"),
-        pytest.param(replace(TOKEN, sig_chain=(SIG,) * 9), id="nine signatures"),
-        pytest.param(replace(Profile(), kdf="none"), id="another algorithm"),
-        pytest.param(replace(new_identity(A, 0, ""), hub_id=B), id="another hub_id"),
+        pytest.param(changed(CHECKPOINT, witness_sigs=[SIG]), id="list for a tuple"),
+        pytest.param(changed(CHECKPOINT, witness_sigs=(SIG, b"")), id="short witness signature"),
+        pytest.param(changed(TOKEN, allow={1: [A], 2: 1}), id="dict for an object"),
+        pytest.param(changed(TOKEN, allow=Rate(per_sec=1, burst=1)), id="another object"),
+        pytest.param(changed(ALLOW, stream_ids=(B, A)), id="unsorted stream_ids"),
+        pytest.param(changed(ALLOW, stream_ids=(A, A)), id="doubled stream_ids"),
+        pytest.param(changed(ALLOW, stream_ids=()), id="no stream_ids"),
+        pytest.param(changed(TOKEN, sig_chain=()), id="no signature"),
+        pytest.param(changed(TOKEN, sig_chain=(SIG,) * 9), id="nine signatures"),
+        pytest.param(changed(Profile(), kdf="none"), id="another algorithm"),
+        pytest.param(changed(new_identity(A, 0, ""), hub_id=B), id="another hub_id"),
         pytest.param(BatchResult(), id="neither receipt nor error"),
         pytest.param(
             BatchResult(receipt=b"\x80", error=ErrorEnvelope(code="", message="")), id="both"
         ),
-        pytest.param(StreamResponse(label=A, from_seq=1, items=(MSG,)), id="a MSG for an item"),
-        pytest.param(SubmitRequest(msg="text"), id="text for an item"),
-        pytest.param(ErrorEnvelope(code="", message="", detail=[1]), id="list for a detail"),
+        pytest.param(
+            built(StreamResponse, label=A, from_seq=1, items=(MSG,)), id="a MSG for an item"
+        ),
+        pytest.param(built(SubmitRequest, msg="text"), id="text for an item"),
+        pytest.param(built(ErrorEnvelope, code="", message="", detail=[1]), id="list for a detail"),
         pytest.param(ErrorEnvelope(code="", message="", detail={"a": -1}), id="negative inside"),
-        pytest.param(ErrorEnvelope(code=1, message=""), id="integer for text"),
+        pytest.param(built(ErrorEnvelope, code=1, message=""), id="integer for text"),
     ],
 )  # fmt: skip
 def test_encoding_refuses(broken: Any) -> None:
@@ -129,7 +132,7 @@ def test_encoding_refuses_what_is_not_one_item(item: bytes) -> None:
 
 def test_encoding_refuses_a_detail_with_integer_keys() -> None:
     with pytest.raises(Malformed):
-        ErrorEnvelope(code="", message="", detail={1: 2}).encode()
+        built(ErrorEnvelope, code="", message="", detail={1: 2}).encode()
 
 
 def test_encoding_refuses_text_that_has_no_utf8() -> None:
