@@ -11,21 +11,18 @@ Each stage raises ``Rejected`` with the failure of the specification's table.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from hub.registry import Routed
-from veen.captoken import TokenBucket
+from veen.captoken import Rate, TokenBucket
 from veen.errors import Failure, Malformed, Rejected, WrongSize, WrongVersion
 from veen.invariants import ClientCursor, Grant
 from veen.label import Profile
 from veen.limits import Limits
 from veen.msg import Msg
 from veen.payload import check_ciphertext_padding, check_ciphertext_sizes
-
-_HEAD: Final = struct.Struct(">32s32s32s32s32s?QQI")
 
 
 def prefilter(raw: bytes, limits: Limits) -> bytes:
@@ -43,7 +40,6 @@ def structural(raw: bytes, profiles: Mapping[bytes, Profile], limits: Limits) ->
     The table does not name the padding, which is checked once the profile is known.
     """
     msg = _decode(raw, limits)
-    _check_sizes(msg, limits)
     profile = profiles.get(msg.profile_id)
     if profile is None:
         raise Rejected(Failure.PROFILE, f"profile {msg.profile_id.hex()} is not configured here")
@@ -57,23 +53,26 @@ def structural(raw: bytes, profiles: Mapping[bytes, Profile], limits: Limits) ->
 
 
 def _decode(raw: bytes, limits: Limits) -> Msg:
+    """The message, once the sizes inside its ciphertext are allowed, too."""
     try:
-        return Msg.decode(raw)
-    except WrongSize as error:
-        raise Rejected(Failure.FIELD_SIZE, str(error)) from error
-    except WrongVersion as error:
-        # All sizes come before the version, those inside the ciphertext too.
-        _check_sizes(Msg.read(raw, 0)[0], limits)
-        raise Rejected(Failure.VERSION, str(error)) from error
-    except Malformed as error:
-        raise Rejected(Failure.CBOR_INVALID, str(error)) from error
-
-
-def _check_sizes(msg: Msg, limits: Limits) -> None:
-    try:
+        msg = Msg.decode(raw)
         check_ciphertext_sizes(msg.ciphertext, limits)
     except WrongSize as error:
         raise Rejected(Failure.FIELD_SIZE, str(error)) from error
+    except WrongVersion as error:
+        raise _wrong_version(raw, limits, error) from error
+    except Malformed as error:
+        raise Rejected(Failure.CBOR_INVALID, str(error)) from error
+    return msg
+
+
+def _wrong_version(raw: bytes, limits: Limits, error: WrongVersion) -> Rejected:
+    """The refusal of a version; all sizes come before it, those inside the ciphertext too."""
+    try:
+        check_ciphertext_sizes(Msg.read(raw, 0)[0].ciphertext, limits)
+    except WrongSize as wrong_size:
+        return Rejected(Failure.FIELD_SIZE, str(wrong_size))
+    return Rejected(Failure.VERSION, str(error))
 
 
 class VerifiedMsg(NamedTuple):
@@ -102,22 +101,6 @@ class VerifiedMsg(NamedTuple):
             msg.leaf_hash(),
         )
 
-    def pack(self) -> bytes:
-        head = _HEAD.pack(
-            self.label, self.profile_id, self.client_id, self.leaf_hash,
-            self.auth_ref or bytes(32), self.auth_ref is not None,
-            self.client_seq, self.prev_ack, len(self.raw),
-        )  # fmt: skip
-        return head + self.raw
-
-    @classmethod
-    def unpack(cls, data: bytes, at: int) -> tuple[VerifiedMsg, int]:
-        label, profile, client, leaf, auth, has_auth, seq, ack, size = _HEAD.unpack_from(data, at)
-        start = at + _HEAD.size
-        raw = data[start : start + size]
-        auth_ref = auth if has_auth else None
-        return cls(raw, label, profile, client, seq, ack, auth_ref, leaf), start + size
-
 
 def signed(msg: Msg) -> VerifiedMsg:
     if not msg.signature_is_valid():
@@ -133,20 +116,15 @@ class Gate:
     issuers: Container[bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class Authorised:
-    """A message that may be committed, and the bucket as it is after the commit."""
-
-    verified: VerifiedMsg
-    bucket: TokenBucket | None
-
-
 def authorise(
     verified: VerifiedMsg, grant: Grant | None, routed: Routed | None, gate: Gate, hub_ts: int
-) -> Authorised:
-    """``grant`` is what the hub knows under the message's auth_ref, if anything."""
+) -> TokenBucket | None:
+    """The bucket as it is after the commit; None without a rate.
+
+    ``grant`` is what the hub knows under the message's auth_ref, if anything.
+    """
     if verified.auth_ref is None and not gate.required:
-        return Authorised(verified, None)
+        return None
     if grant is None:
         raise Rejected(
             Failure.CAP_MISSING,
@@ -158,7 +136,7 @@ def authorise(
         raise Rejected(
             Failure.CAP_TTL, f"the capability expired at {token.expires_at(grant.issued_at)}"
         )
-    return Authorised(verified, _debit(grant, hub_ts))
+    return _debit(grant, token.allow.rate, hub_ts) if token.allow.rate else None
 
 
 def _verify_grant(verified: VerifiedMsg, grant: Grant, routed: Routed | None, gate: Gate) -> None:
@@ -174,10 +152,7 @@ def _verify_grant(verified: VerifiedMsg, grant: Grant, routed: Routed | None, ga
         raise Rejected(Failure.AUTH_REF, f"the capability does not cover {routed.stream.name}")
 
 
-def _debit(grant: Grant, hub_ts: int) -> TokenBucket | None:
-    rate = grant.token.allow.rate
-    if rate is None:
-        return None
+def _debit(grant: Grant, rate: Rate, hub_ts: int) -> TokenBucket:
     refilled = grant.bucket.refilled(rate, hub_ts)
     left = refilled.debited()
     if left is None:

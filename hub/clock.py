@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from veen.errors import VeenError
@@ -26,9 +27,8 @@ class ClockStepped(VeenError):
     """The host's clock was set ahead by more than the hub accepts."""
 
 
-def since_boot() -> float:
-    """Seconds since boot, time in suspend included; setting the clock does not change them."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+since_boot: Seconds = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+"""Seconds since boot, time in suspend included; setting the clock does not change them."""
 
 
 class HubClock:

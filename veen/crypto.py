@@ -49,7 +49,7 @@ def aead_decrypt(key: bytes, nonce: bytes, aad: bytes, ciphertext: bytes) -> byt
 class HpkeExporter(Protocol):
     """Either end of an HPKE context; both derive the same secrets."""
 
-    def export(self, context: bytes, length: int) -> bytes: ...
+    def export(self, context: bytes, length: int, /) -> bytes: ...
 
 
 class HpkeSender:
@@ -64,14 +64,12 @@ class HpkeSender:
             public = _SUITE.kem.deserialize_public_key(recipient)
             pair = _SUITE.kem.derive_key_pair(ephemeral)
             self.enc, self._context = _SUITE.create_sender_context(public, eks=pair)
+            self.export = self._context.export
         except (PyHPKEError, ValueError) as error:
             raise Untrusted(f"not a usable X25519 recipient key: {recipient.hex()}") from error
 
     def seal(self, aad: bytes, plaintext: bytes) -> bytes:
         return self._context.seal(plaintext, aad)
-
-    def export(self, context: bytes, length: int) -> bytes:
-        return self._context.export(context, length)
 
 
 class HpkeRecipient:
@@ -81,6 +79,7 @@ class HpkeRecipient:
         try:
             key = _SUITE.kem.deserialize_private_key(private)
             self._context = _SUITE.create_recipient_context(enc, key)
+            self.export = self._context.export
         except (PyHPKEError, ValueError) as error:
             raise Undecryptable(
                 "expected an HPKE encapsulation for an X25519 key, got other bytes"
@@ -93,9 +92,6 @@ class HpkeRecipient:
             raise Undecryptable(
                 "decryption of the header failed: wrong key, or it was altered"
             ) from error
-
-    def export(self, context: bytes, length: int) -> bytes:
-        return self._context.export(context, length)
 
 
 def hpke_public_key(private: bytes) -> bytes:

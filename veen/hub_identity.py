@@ -6,7 +6,7 @@ key signs the whole document, so a client that pins hub_id can verify the rest.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -104,8 +104,9 @@ class HubIdentity(WireMap):
 
     def verify_receipt(self, receipt: Receipt) -> HubKey:
         """The key that signed a receipt; it must have been valid at hub_ts."""
-        for key in self._valid(receipt.hub_ts, receipt.hub_ts):
-            if receipt.is_signed_by(key.hub_pk):
+        at = receipt.hub_ts
+        for key in reversed(self.hub_keys):
+            if key.overlaps(at, at) and receipt.is_signed_by(key.hub_pk):
                 return key
         raise Untrusted(f"receipt {receipt.stream_seq} is not signed by a key valid at its hub_ts")
 
@@ -128,8 +129,9 @@ class HubIdentity(WireMap):
         last = None if end is None else max(end, not_before)
         if not_after is not None:
             last = not_after if last is None else min(last, not_after)
-        for key in self._valid(max(start, not_before), last):
-            if checkpoint.is_signed_by(key.hub_pk):
+        for key in reversed(self.hub_keys):
+            is_valid = key.overlaps(max(start, not_before), last)
+            if is_valid and checkpoint.is_signed_by(key.hub_pk):
                 self._verify_witnesses(checkpoint, key, not_before, not_after)
                 return key
         raise Untrusted(
@@ -158,9 +160,6 @@ class HubIdentity(WireMap):
                         f"(hub_ts {new.valid_from} to {old.valid_until}): expected witness_sigs of "
                         f"both, got none of key {key.key_id.hex()}"
                     )
-
-    def _valid(self, start: int, end: int | None) -> Iterable[HubKey]:
-        return (key for key in reversed(self.hub_keys) if key.overlaps(start, end))
 
 
 def new_identity(first_pk: bytes, valid_from: int, anchoring: str) -> HubIdentity:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar, Final
 
 from veen.digest import h, ht, u64be
@@ -17,6 +18,8 @@ from veen.wire.objects import WireMap
 
 MAX_NAME: Final = 255
 """Code points in a name."""
+_CACHED: Final = 4_096
+"""The number of derived identifiers in memory: every message needs those of its stream."""
 _ID_IN_HEX: Final = re.compile(r"[0-9a-fA-F]{64}")
 # Fixed for ever. str.isprintable() depends on the Unicode tables of a Python version, and a name
 # that is valid for one must not be malformed for another (ADR 0061). Code points that Unicode has
@@ -70,7 +73,7 @@ class Profile(WireMap):
     ALGORITHMS: ClassVar = ("aead", "kdf", "sig", "dh", "hpke_suite", "mmr_hash")
 
     def profile_id(self) -> bytes:
-        return ht("veen/profile", self.encode())
+        return _profile_id(self)
 
     def epoch(self, unix_time: int) -> int:
         return unix_time // self.epoch_sec if self.epoch_sec else 0
@@ -91,15 +94,22 @@ class Profile(WireMap):
 DEFAULT_PROFILE = Profile()
 
 
+@lru_cache(_CACHED)
+def _profile_id(profile: Profile) -> bytes:
+    return ht("veen/profile", profile.encode())
+
+
 def hub_id(first_hub_pk: bytes) -> bytes:
     """The permanent name of a hub, which does not change with its keys."""
     return ht("veen/hub-id", first_hub_pk)
 
 
+@lru_cache(_CACHED)
 def routing_key(hub: bytes) -> bytes:
     return ht("veen/routing_key", hub)
 
 
+@lru_cache(_CACHED)
 def derive_label(routing: bytes, stream: bytes, epoch: int) -> bytes:
     return ht("veen/label", routing, stream, u64be(epoch))
 
@@ -125,6 +135,7 @@ def is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
+@lru_cache(_CACHED)
 def stream_id(name: str) -> bytes:
     """H of the name; 64 hex digits are the identifier itself."""
     if _ID_IN_HEX.fullmatch(name):

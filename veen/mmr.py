@@ -34,7 +34,7 @@ class Peaks:
             raise Untrusted(f"{len(self.hashes)} peaks do not fit {self.size} leaves")
 
     def append(self, leaf: bytes) -> Peaks:
-        return self.graft(0, leaf)
+        return grow(self, leaf)[0]
 
     def graft(self, height: int, subtree: bytes) -> Peaks:
         """Append a complete subtree of 2^height leaves, which must start where this ends."""

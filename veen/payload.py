@@ -117,17 +117,14 @@ class Ciphertext:
         end = body_start + body_size
         if end > len(raw):
             raise Malformed(f"ciphertext: expected {end} bytes by its lengths, got {len(raw)}")
-        _check_padding(raw, end, pad_block)
+        check_ciphertext_padding(raw, pad_block)
         return cls(enc, raw[_FRAME.size : body_start], raw[body_start:end])
 
 
 def check_ciphertext_padding(raw: bytes, pad_block: int) -> None:
     """Check the padding, which needs no key (D23). The sizes must have been checked before."""
     _, header_size, body_size = _FRAME.unpack_from(raw)
-    _check_padding(raw, _FRAME.size + header_size + body_size, pad_block)
-
-
-def _check_padding(raw: bytes, end: int, pad_block: int) -> None:
+    end = _FRAME.size + header_size + body_size
     if pad_block and len(raw) % pad_block:
         raise Malformed(
             f"ciphertext: expected a multiple of pad_block {pad_block}, got {len(raw)} bytes"
@@ -240,12 +237,13 @@ def seal_payload(
             "expected no att_root in the header before sealing, got one; it is computed from the "
             "attachments"
         )
-    check_attachment_sizes(attachments, limits)
     aad = place.aad()
     sender = HpkeSender(recipient, ephemeral)
-    keys = AttachmentKeys(sender, aad)
-    sealed = tuple(keys.seal(i, attachment) for i, attachment in enumerate(attachments))
-    if sealed:
+    sealed: tuple[bytes, ...] = ()
+    if attachments:
+        check_attachment_sizes(attachments, limits)
+        keys = AttachmentKeys(sender, aad)
+        sealed = tuple(keys.seal(i, attachment) for i, attachment in enumerate(attachments))
         header = replace(header, att_root=attachment_root(sealed))
     parts = Ciphertext(
         sender.enc,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
-
-from flask import Flask, Response, g
+from flask import Flask
 
 from hub.api import admin, errors, health, openapi, read, submit
 from hub.api.context import install_context
@@ -17,17 +15,6 @@ def create_app(settings: HubSettings, datadir: DataDir) -> Flask:
     app = Flask(__name__, static_folder=None)
     install_context(app, settings, datadir)
     errors.install(app)
-    app.before_request(_set_request_id)
-    app.after_request(_add_request_id)
     for module in (submit, read, admin, health, openapi):
         app.register_blueprint(module.bp)
     return app
-
-
-def _set_request_id() -> None:
-    g.request_id = secrets.token_hex(8)
-
-
-def _add_request_id(response: Response) -> Response:
-    response.headers["X-Request-Id"] = g.request_id
-    return response

@@ -94,6 +94,9 @@ class ContentFormat(Enum):
     JSON = "application/json"
 
 
+_FORMATS: Final[dict[str | None, ContentFormat]] = {known.value: known for known in ContentFormat}
+
+
 @dataclass(frozen=True, slots=True)
 class RequestBody:
     """The unparsed bytes of a request within the size limit, and their format."""
@@ -135,7 +138,7 @@ def request_format() -> ContentFormat:
         raise RequestRefused(
             Code.BAD_REQUEST, f"content-encoding {request.content_encoding} is not supported"
         )
-    format_ = _format_of(request.mimetype)
+    format_ = _FORMATS.get(request.mimetype)
     if format_ is None:
         known_types = " or ".join(known.value for known in ContentFormat)
         raise RequestRefused(
@@ -149,10 +152,14 @@ def read_body(format_: ContentFormat, bound: int) -> RequestBody:
     announced = request.content_length or 0
     if announced > bound:
         raise BodyTooLarge(announced, bound)
-    raw = _read(bound + 1)
-    if len(raw) > bound:
-        raise BodyTooLarge(len(raw), bound)
-    return RequestBody(raw, format_)
+    parts: list[bytes] = []
+    left = bound + 1
+    while left and (part := request.stream.read(left)):
+        parts.append(part)
+        left -= len(part)
+    if not left:
+        raise BodyTooLarge(bound + 1, bound)
+    return RequestBody(b"".join(parts), format_)
 
 
 def bounded_body(bound: int, max_values: int = MAX_VALUES) -> RequestBody:
@@ -180,27 +187,9 @@ def answer(object_: WireObject, status: int = 200) -> Response:
     return Response(json.dumps(object_.to_json()), status, mimetype=ContentFormat.JSON.value)
 
 
-def answer_bytes(encoded: bytes) -> Response:
-    """A response whose body is already encoded as CBOR."""
-    return Response(encoded, mimetype=ContentFormat.CBOR.value)
-
-
 def answer_format() -> ContentFormat:
     """The format of the response: that of the request, unless Accept names the other."""
-    own = _format_of(request.mimetype) or ContentFormat.JSON
+    own = _FORMATS.get(request.mimetype) or ContentFormat.JSON
     other = ContentFormat.CBOR if own is ContentFormat.JSON else ContentFormat.JSON
     chosen = request.accept_mimetypes.best_match([own.value, other.value])
-    return _format_of(chosen) or own
-
-
-def _format_of(mimetype: str | None) -> ContentFormat | None:
-    return next((format_ for format_ in ContentFormat if format_.value == mimetype), None)
-
-
-def _read(limit: int) -> bytes:
-    parts: list[bytes] = []
-    left = limit
-    while left and (part := request.stream.read(left)):
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)
+    return _FORMATS.get(chosen) or own

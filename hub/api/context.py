@@ -8,14 +8,16 @@ hub's identity, which is read again when a key was rotated (spec 8.4).
 from __future__ import annotations
 
 import hmac
+import secrets
 import threading
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Final, cast
 
-from flask import Flask, current_app, request
+from flask import Flask, Response, current_app, g, request
 from prometheus_client import CollectorRegistry
 
 from hub.admission import VerifiedMsg, prefilter, signed, structural
@@ -105,13 +107,18 @@ class Admission:
     limits: Limits
 
     def take(self, messages: Sequence[bytes]) -> SubmitBatch:
-        """Check each message by itself; commit those that pass together and in order."""
+        """Check each message by itself; commit those that pass together and in order.
+
+        While the sequencer does not answer, the outcome of these is Unavailable.
+        """
         start = time.perf_counter()
         checked = [self._check(raw) for raw in messages]
+        passed = [verified for verified in checked if isinstance(verified, VerifiedMsg)]
         middle = time.perf_counter()
-        outcomes = iter(
-            self._commit([verified for verified in checked if isinstance(verified, VerifiedMsg)])
-        )
+        try:
+            outcomes: Iterator[Outcome] = iter(self.sequencer.commit(passed))
+        except Unavailable as error:
+            outcomes = repeat(error)
         end = time.perf_counter()
         results = [
             SubmitResult(len(raw), verified, next(outcomes))
@@ -126,13 +133,6 @@ class Admission:
             return signed(structural(prefilter(raw, self.limits), self.profiles, self.limits))
         except Rejected as refusal:
             return refusal
-
-    def _commit(self, verified: list[VerifiedMsg]) -> list[Outcome]:
-        """Commit messages; while the sequencer does not answer, each outcome is Unavailable."""
-        try:
-            return self.sequencer.commit(verified)
-        except Unavailable as error:
-            return [error for _ in verified]
 
 
 class SignatureGuard:
@@ -330,6 +330,7 @@ class HubContext:
 
 
 def install_context(app: Flask, settings: HubSettings, datadir: DataDir) -> None:
+    """Create the context of an application, and give each request an identifier."""
     reader = LogReader(datadir, settings.limits)
     names = StreamNames(settings.streams, reader)
     registry = CollectorRegistry()
@@ -349,6 +350,17 @@ def install_context(app: Flask, settings: HubSettings, datadir: DataDir) -> None
         metrics=http_metrics(registry),
         started=time.monotonic(),
     )
+    app.before_request(_set_request_id)
+    app.after_request(_add_request_id)
+
+
+def _set_request_id() -> None:
+    g.request_id = secrets.token_hex(8)
+
+
+def _add_request_id(response: Response) -> Response:
+    response.headers["X-Request-Id"] = g.request_id
+    return response
 
 
 def hub_context() -> HubContext:

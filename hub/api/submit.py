@@ -21,7 +21,6 @@ from hub.api.content import (
     RequestBody,
     RequestRefused,
     answer,
-    answer_bytes,
     answer_format,
     bounded_body,
     read_body,
@@ -58,21 +57,19 @@ bp = Blueprint("submit", __name__)
 def record(batch: SubmitBatch, metrics: HttpMetrics, request_id: str) -> None:
     metrics.verify_latency.observe(batch.verify_ms)
     metrics.commit_latency.observe(batch.commit_ms)
-    codes = Counter(_code(result) for result in batch.results)
+    refused = [result for result in batch.results if not isinstance(result.outcome, bytes)]
+    metrics.submit_ok.inc(len(batch.results) - len(refused))
+    codes = Counter(_code(result) for result in refused)
     for code, count in codes.items():
-        if code is None:
-            metrics.submit_ok.inc(count)
-        else:
-            metrics.submit_err.labels(code.value).inc(count)
+        metrics.submit_err.labels(code.value).inc(count)
     metrics.rate_limited.inc(codes[Code.RATE])
     if batch.results and _log.isEnabledFor(logging.INFO):
         _log.info("%s", "\n".join(_lines(batch, request_id)))
 
 
-def _code(result: SubmitResult) -> Code | None:
-    if isinstance(result.outcome, bytes):
-        return None
-    return result.outcome.failure.code if isinstance(result.outcome, Rejected) else Code.UNAVAILABLE
+def _code(refused: SubmitResult) -> Code:
+    outcome = refused.outcome
+    return outcome.failure.code if isinstance(outcome, Rejected) else Code.UNAVAILABLE
 
 
 def _lines(batch: SubmitBatch, request_id: str) -> Iterator[str]:
@@ -102,7 +99,7 @@ def _refused(
 ) -> dict[str, Any]:
     """The refused messages counted by code, and what is known of the first of them."""
     first = refused[0]
-    codes = Counter(code.value for result in refused if (code := _code(result)) is not None)
+    codes = Counter(_code(result).value for result in refused)
     line: dict[str, Any] = {
         "request_id": request_id,
         "bytes_in": sum(result.size for result in refused),
@@ -113,8 +110,7 @@ def _refused(
         line["label"] = first.verified.label.hex()
         line["client_id_prefix"] = first.verified.client_id[:4].hex()
         line["leaf_hash_prefix"] = first.verified.leaf_hash[:4].hex()
-    code = _code(first)
-    line["code"] = code.value if code else None
+    line["code"] = _code(first).value
     line["refused"] = dict(sorted(codes.items()))
     line["bytes_out"] = 0
     return line
@@ -128,7 +124,8 @@ def submit() -> Response:
     if not isinstance(result.outcome, bytes):
         raise result.outcome
     if answer_format() is ContentFormat.CBOR:
-        return answer_bytes(encode_receipt(result.outcome, SERVER_VERSION))
+        encoded = encode_receipt(result.outcome, SERVER_VERSION)
+        return Response(encoded, mimetype=ContentFormat.CBOR.value)
     receipt = Receipt.decode(result.outcome)
     return answer(SubmitResponse(receipt=receipt, server_version=SERVER_VERSION))
 
@@ -136,14 +133,19 @@ def submit() -> Response:
 @bp.post("/v1/submit_batch")
 def submit_batch() -> Response:
     hub = hub_context()
-    body = bounded_body(_batch_bound(hub), MAX_BATCH * _VALUES_PER_MESSAGE)
-    _verify_batch_size(_announced(body))
+    is_cbor = request_format() is ContentFormat.CBOR
+    bound = MAX_BATCH_BYTES if is_cbor else _json_batch_bound(hub)
+    body = bounded_body(bound, MAX_BATCH * _VALUES_PER_MESSAGE)
+    if is_cbor:
+        _verify_announced(body)
     request = body.envelope(BatchRequest)
-    _verify_batch_size(len(request.msgs))
+    if len(request.msgs) > MAX_BATCH:
+        raise _too_many(len(request.msgs))
     results = _submit(hub, request.msgs).results
     receipts = [result.outcome for result in results if isinstance(result.outcome, bytes)]
     if len(receipts) == len(results) and answer_format() is ContentFormat.CBOR:
-        return answer_bytes(encode_receipts(receipts, SERVER_VERSION))
+        encoded = encode_receipts(receipts, SERVER_VERSION)
+        return Response(encoded, mimetype=ContentFormat.CBOR.value)
     answers = tuple(_result(result) for result in results)
     return answer(BatchResponse(results=answers, server_version=SERVER_VERSION))
 
@@ -156,19 +158,19 @@ def _submit(hub: HubContext, messages: Sequence[bytes]) -> SubmitBatch:
     finally:
         hub.metrics.queue_depth.dec(len(messages))
     for result in batch.results:
-        _attach_first_receipt(hub.reader, result)
+        if isinstance(result.outcome, Rejected):
+            _attach_first_receipt(hub.reader, result, result.outcome)
     record(batch, hub.metrics, g.request_id)
     hub.metrics.end_to_end_latency.observe(1_000 * (time.perf_counter() - start))
     return batch
 
 
-def _attach_first_receipt(reader: LogReader, result: SubmitResult) -> None:
+def _attach_first_receipt(reader: LogReader, result: SubmitResult, refused: Rejected) -> None:
     """Add the first receipt to the refusal of a duplicate: its client may have lost the response.
 
     This keeps submits idempotent. The signature shows that it is the same client.
     """
-    refused = result.outcome
-    if result.verified is None or not isinstance(refused, Rejected) or refused.stream_seq is None:
+    if result.verified is None or refused.stream_seq is None:
         return
     try:
         refused.receipt = reader.entry(result.verified.label, refused.stream_seq).receipt_bytes
@@ -176,10 +178,8 @@ def _attach_first_receipt(reader: LogReader, result: SubmitResult) -> None:
         return
 
 
-def _batch_bound(hub: HubContext) -> int:
-    """The size limit of a batch. In JSON at least one message of any size must fit."""
-    if request_format() is ContentFormat.CBOR:
-        return MAX_BATCH_BYTES
+def _json_batch_bound(hub: HubContext) -> int:
+    """The size limit of a batch in JSON: at least one message of any size must fit."""
     return max(MAX_JSON_BATCH_BYTES, 2 * hub.settings.limits.max_msg_bytes + _ENVELOPE_BYTES)
 
 
@@ -203,23 +203,22 @@ def _result(result: SubmitResult) -> BatchResult:
     return BatchResult(error=refusal(result.outcome))
 
 
-def _announced(body: RequestBody) -> int:
-    """The number of messages in the header of a CBOR batch, before it is decoded."""
-    if body.format is ContentFormat.JSON:
-        return 0
+def _verify_announced(body: RequestBody) -> None:
+    """Check the number of messages in the header of a CBOR batch, before it is decoded."""
     try:
         at = cbor.mapping(body.raw, 0)[1]
         for _ in ("key of ver", "ver", "key of msgs"):
             at = cbor.uint(body.raw, at)[1]
-        return cbor.array(body.raw, at)[0]
+        announced = cbor.array(body.raw, at)[0]
     except Malformed as error:
         raise RequestRefused(Code.BAD_REQUEST, str(error)) from error
+    if announced > MAX_BATCH:
+        raise _too_many(announced)
 
 
-def _verify_batch_size(count: int) -> None:
-    if count > MAX_BATCH:
-        raise RequestRefused(
-            Code.LIMIT,
-            f"batch too large: expected at most {MAX_BATCH} messages, got {count}",
-            {"field": "msgs", "max_allowed": MAX_BATCH, "actual": count},
-        )
+def _too_many(count: int) -> RequestRefused:
+    return RequestRefused(
+        Code.LIMIT,
+        f"batch too large: expected at most {MAX_BATCH} messages, got {count}",
+        {"field": "msgs", "max_allowed": MAX_BATCH, "actual": count},
+    )

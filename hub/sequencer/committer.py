@@ -7,6 +7,7 @@ synced once, and only then its receipts are given out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 
 from hub.admission import Gate, VerifiedMsg, authorise, in_sequence
@@ -17,7 +18,7 @@ from hub.storage.log import HubLog, delete_retired_seeds
 from veen.captoken import CapToken
 from veen.checkpoint import Checkpoint
 from veen.errors import Failure, Rejected, Untrusted, VeenError
-from veen.invariants import ClientCursor, Grant
+from veen.invariants import ClientCursor
 from veen.limits import Limits
 from veen.log.entry import AUTHORIZE, STREAM, ControlRecord, StreamRecord, control_label
 from veen.recorder_checkpoint import RecorderCheckpoint
@@ -42,24 +43,21 @@ class _Group:
     def __init__(self, log: HubLog, size: int) -> None:
         self._log = log
         self._size = size
-        self._decided: list[StagedEntry | Rejected] = []
         self._settled = 0
-        self.batch: CommitBatch = log.new_batch()
-
-    def decide(self, outcome: StagedEntry | Rejected) -> None:
-        self._decided.append(outcome)
+        self.decided: list[StagedEntry | Rejected] = []
+        self.batch = CommitBatch(log.keys.current, log.limits)
 
     def flush(self) -> None:
-        if not self.batch.is_empty():
+        if self.batch.changes:
             self._log.flush(self.batch)
-        self._settled = len(self._decided)
-        self.batch = self._log.new_batch()
+        self._settled = len(self.decided)
+        self.batch = CommitBatch(self._log.keys.current, self._log.limits)
 
     def outcomes(self) -> list[Outcome]:
         """Receipts for what is settled, Unavailable for the rest."""
         settled: list[Outcome] = [
             decided.receipt if isinstance(decided, StagedEntry) else decided
-            for decided in self._decided[: self._settled]
+            for decided in self.decided[: self._settled]
         ]
         left = self._size - self._settled
         return settled + [
@@ -81,12 +79,13 @@ class Committer:
         """Commit a group in order. Receipts are returned only for what is on disk."""
         now = self.now(clock)
         group = _Group(self.log, len(messages))
-        try:
+        with suppress(NoSpace):
             for verified in messages:
-                group.decide(self._decide(group, verified, now))
+                try:
+                    group.decided.append(self._stage(group, verified, now))
+                except Rejected as refusal:
+                    group.decided.append(refusal)
             group.flush()
-        except NoSpace:
-            return group.outcomes()
         return group.outcomes()
 
     def authorize(self, token: CapToken, clock: int) -> TokenRow:
@@ -133,13 +132,7 @@ class Committer:
 
     def now(self, clock: int) -> int:
         """Hub time: the clock, but monotonic, and never before the signing key is valid."""
-        return max(clock, self.log.last_ts, self.log.keys.identity.current.valid_from)
-
-    def _decide(self, group: _Group, verified: VerifiedMsg, now: int) -> StagedEntry | Rejected:
-        try:
-            return self._stage(group, verified, now)
-        except Rejected as refusal:
-            return refusal
+        return max(clock, self.log.last_ts, self.log.keys.valid_from)
 
     def _stage(self, group: _Group, verified: VerifiedMsg, now: int) -> StagedEntry:
         batch = group.batch
@@ -148,12 +141,13 @@ class Committer:
             self._verify_size(verified, routed)
         if routed is not None and routed.profile_id != verified.profile_id:
             raise Rejected(Failure.PROFILE, f"{routed.stream.name} has another profile")
-        authorised = authorise(verified, self._grant(batch, verified), routed, self._gate, now)
+        grant = self.log.grant(verified.auth_ref, batch.buckets) if verified.auth_ref else None
+        bucket = authorise(verified, grant, routed, self._gate, now)
         label_log = self.log.label(verified.label)
         closed = None if label_log else self.log.index.label(verified.label)
         known = label_log or closed
         client = (known.label_no if known else 0, verified.client_id)
-        cursor = batch.clients.get(client) or self.log.cursors.client(*client)
+        cursor = batch.clients.get(client) or self.log.cursors.row(*client).cursor
         head_seq = batch.head_seq(label_log) if label_log else closed.head_seq if closed else 0
         in_sequence(
             verified, cursor, head_seq, routed, lambda seq: self._seq_of(batch, verified, seq)
@@ -165,8 +159,8 @@ class Committer:
         staged = self._append(group, label_log, verified, now)
         client = (label_log.label_no, verified.client_id)
         group.batch.clients[client] = ClientCursor(verified.client_seq, verified.prev_ack)
-        if verified.auth_ref is not None and authorised.bucket is not None:
-            group.batch.buckets[verified.auth_ref] = authorised.bucket
+        if verified.auth_ref is not None and bucket is not None:
+            group.batch.buckets[verified.auth_ref] = bucket
         return staged
 
     def _verify_size(self, verified: VerifiedMsg, routed: Routed) -> None:
@@ -188,15 +182,6 @@ class Committer:
             self.log.seal(label_log, now)
             return group.batch.append(label_log, verified, now)
 
-    def _grant(self, batch: CommitBatch, verified: VerifiedMsg) -> Grant | None:
-        if verified.auth_ref is None:
-            return None
-        grant = self.log.grant(verified.auth_ref)
-        bucket = batch.buckets.get(verified.auth_ref)
-        if grant is None or bucket is None:
-            return grant
-        return Grant(grant.token, grant.issued_at, bucket)
-
     def _seq_of(self, batch: CommitBatch, verified: VerifiedMsg, client_seq: int) -> int | None:
         staged_seq = batch.seq_of(verified.label, verified.client_id, client_seq)
         known = self.log.label(verified.label) or self.log.index.label(verified.label)
@@ -207,7 +192,7 @@ class Committer:
     def _log_control(self, record: ControlRecord, clock: int) -> StagedEntry:
         now, key = self.now(clock), self.log.keys.current
         label_log = self.log.ensure_label(control_label(self.log.keys.hub_id), now)
-        cursor = self.log.cursors.client(label_log.label_no, key.public)
+        cursor = self.log.cursors.row(label_log.label_no, key.public).cursor
         msg = record.msg(self.log.keys.hub_id, key, cursor.client_seq + 1, label_log.head_seq)
         group = _Group(self.log, 1)
         staged = self._append(group, label_log, VerifiedMsg.of(msg), now)

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import cbor2
 
@@ -35,9 +35,8 @@ CHECKPOINT: Final = 4
 STATUS: Final = 5
 RECORDER_CHECKPOINT: Final = 6
 MAX_REQUEST_BYTES: Final = 1 << 30
-_SIZE: Final = struct.Struct(">I")
-_OUTCOME: Final = struct.Struct(">BI")
-_RECEIPT, _REJECTED, _UNAVAILABLE = range(3)
+_HEAD: Final = struct.Struct(">32s32s32s32s32s?QQI")
+_NO_AUTH_REF: Final = bytes(32)
 
 
 @contextmanager
@@ -50,46 +49,50 @@ def socket_address(datadir: DataDir) -> Iterator[str]:
         os.close(handle)
 
 
-def pack_submit(messages: Sequence[VerifiedMsg]) -> bytes:
-    return b"".join(
-        (bytes([SUBMIT]), _SIZE.pack(len(messages)), *(message.pack() for message in messages))
-    )
-
-
-def unpack_submit(request: bytes) -> list[VerifiedMsg]:
-    (count,) = _SIZE.unpack_from(request, 1)
-    at = 1 + _SIZE.size
-    messages = []
-    for _ in range(count):
-        message, at = VerifiedMsg.unpack(request, at)
-        messages.append(message)
-    return messages
-
-
-def pack_outcomes(outcomes: Sequence[Outcome]) -> bytes:
-    parts: list[bytes] = []
-    for outcome in outcomes:
-        kind, body = _pack_outcome(outcome)
-        parts += (_OUTCOME.pack(kind, len(body)), body)
-    return b"".join(parts)
-
-
-def unpack_outcomes(answer: bytes) -> list[Outcome]:
-    at, outcomes = 0, []
-    while at < len(answer):
-        kind, size = _OUTCOME.unpack_from(answer, at)
-        at += _OUTCOME.size
-        outcomes.append(_unpack_outcome(kind, answer[at : at + size]))
-        at += size
-    return outcomes
-
-
 def pack(kind: int, body: Any) -> bytes:
     return bytes([kind]) + cbor2.dumps(body)
 
 
 def unpack(request: bytes) -> Any:
     return cbor2.loads(request[1:])
+
+
+def pack_submit(messages: Sequence[VerifiedMsg]) -> bytes:
+    parts = [bytes([SUBMIT])]
+    for raw, label, profile_id, client_id, seq, prev_ack, auth_ref, leaf in messages:
+        head = _HEAD.pack(
+            label, profile_id, client_id, leaf, auth_ref or _NO_AUTH_REF, auth_ref is not None,
+            seq, prev_ack, len(raw),
+        )  # fmt: skip
+        parts += (head, raw)
+    return b"".join(parts)
+
+
+def unpack_submit(request: bytes) -> list[VerifiedMsg]:
+    at, messages = 1, []
+    while at < len(request):
+        label, profile_id, client_id, leaf, auth_ref, has_auth_ref, seq, prev_ack, size = (
+            _HEAD.unpack_from(request, at)
+        )
+        at += _HEAD.size + size
+        messages.append(
+            VerifiedMsg(
+                request[at - size : at], label, profile_id, client_id, seq, prev_ack,
+                auth_ref if has_auth_ref else None, leaf,
+            )
+        )  # fmt: skip
+    return messages
+
+
+def pack_outcomes(outcomes: Sequence[Outcome]) -> bytes:
+    """Receipts as bytes, rejections as lists, and the reasons of the unavailable as text."""
+    return cbor2.dumps(
+        [outcome if type(outcome) is bytes else _pack_refusal(outcome) for outcome in outcomes]
+    )
+
+
+def unpack_outcomes(answer: bytes) -> list[Outcome]:
+    return [item if type(item) is bytes else _unpack_refusal(item) for item in cbor2.loads(answer)]
 
 
 def rejection(refusal: Rejected) -> list[Any]:
@@ -101,20 +104,12 @@ def rejected(parts: list[Any]) -> Rejected:
     return Rejected(Failure[name], message, stream_seq=stream_seq, retry_after=retry_after)
 
 
-def _pack_outcome(outcome: Outcome) -> tuple[int, bytes]:
-    if isinstance(outcome, bytes):
-        return _RECEIPT, outcome
-    if isinstance(outcome, Rejected):
-        return _REJECTED, cbor2.dumps(rejection(outcome))
-    return _UNAVAILABLE, str(outcome).encode()
+def _pack_refusal(outcome: Outcome) -> list[Any] | str:
+    return rejection(outcome) if isinstance(outcome, Rejected) else str(outcome)
 
 
-def _unpack_outcome(kind: int, body: bytes) -> Outcome:
-    if kind == _RECEIPT:
-        return body
-    if kind == _REJECTED:
-        return rejected(cbor2.loads(body))
-    return Unavailable(body.decode())
+def _unpack_refusal(item: Any) -> Outcome:
+    return Unavailable(item) if isinstance(item, str) else rejected(item)
 
 
 class HubTimes(NamedTuple):
@@ -196,7 +191,7 @@ class SequencerClient:
 
     def _ask(self, request: bytes) -> bytes:
         """Send a request and wait for its answer. It is not retried: it may have been executed."""
-        connection = self._connection()
+        connection: Connection = getattr(self._local, "connection", None) or self._connect()
         try:
             connection.send_bytes(request)
             if connection.poll(self._timeout_sec):
@@ -207,14 +202,8 @@ class SequencerClient:
             self._local.connection = None
             raise Unavailable("the sequencer did not respond; retry") from error
 
-    def _connection(self) -> Connection:
-        connection: Connection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            connection = self._connect()
-            self._local.connection = connection
-        return connection
-
     def _connect(self) -> Connection:
+        """Connect this thread to the sequencer; it stays connected while requests succeed."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             with socket_address(self._datadir) as address:
@@ -222,7 +211,8 @@ class SequencerClient:
         except OSError as error:
             connection.close()
             raise Unavailable("the sequencer is not running") from error
-        return Connection(connection.detach())
+        self._local.connection = Connection(connection.detach())
+        return cast("Connection", self._local.connection)
 
     @contextmanager
     def _reserve(self, count: int) -> Iterator[None]:

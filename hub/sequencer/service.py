@@ -17,7 +17,7 @@ from typing import Any
 
 import cbor2
 
-from hub.admission import Gate
+from hub.admission import Gate, VerifiedMsg
 from hub.clock import ClockStepped, HubClock
 from hub.disk import DiskWatch
 from hub.sequencer import ipc
@@ -103,17 +103,14 @@ class Sequencer:
             self._disk.refused(f"an epoch waits to be closed: {error}")
 
     def _pending(self) -> bool:
-        return any(isinstance(source, Connection) for source in self._ready(0))
-
-    def _ready(self, timeout: float) -> list[object]:
-        return [key.fileobj for key, _ in self._sources.select(timeout)]
+        return any(isinstance(key.fileobj, Connection) for key, _ in self._sources.select(0))
 
     def _serve_group(self) -> None:
         group: list[tuple[Connection, bytes]] = []
-        for source in self._ready(_TICK_SEC):
-            if isinstance(source, Connection):
-                self._receive(source, group)
-            elif source is self._listener:
+        for key, _ in self._sources.select(_TICK_SEC):
+            if isinstance(key.fileobj, Connection):
+                self._receive(key.fileobj, group)
+            elif key.fileobj is self._listener:
                 self._accept()
         submits = [
             (to, ipc.unpack_submit(request)) for to, request in group if request[0] == ipc.SUBMIT
@@ -124,7 +121,7 @@ class Sequencer:
             if request[0] != ipc.SUBMIT:
                 self._send(to, cbor2.dumps(self._answer(request)))
 
-    def _commit(self, submits: list[tuple[Connection, list[Any]]]) -> None:
+    def _commit(self, submits: list[tuple[Connection, list[VerifiedMsg]]]) -> None:
         messages = [message for _, batch in submits for message in batch]
         try:
             decided = self._committer.commit(messages, self._clock.now())
@@ -139,7 +136,7 @@ class Sequencer:
         refusal = next((outcome for outcome in outcomes if isinstance(outcome, Unavailable)), None)
         if refusal is not None:
             self._disk.refused(str(refusal))
-        elif any(isinstance(outcome, bytes) for outcome in outcomes):
+        elif self._disk.refusal is not None and any(isinstance(item, bytes) for item in outcomes):
             self._disk.written()
 
     def _answer(self, request: bytes) -> list[Any]:

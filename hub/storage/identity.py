@@ -42,14 +42,13 @@ class HubKeys:
     def __init__(self, identity: HubIdentity, private: dict[bytes, SigningKey]) -> None:
         self.identity = identity
         self._private = private
+        self.current = private[identity.current.key_id]
+        self.valid_from = identity.current.valid_from
+        """The time from which the current key signs."""
 
     @property
     def hub_id(self) -> bytes:
         return self.identity.hub_id
-
-    @property
-    def current(self) -> SigningKey:
-        return self._private[self.identity.current.key_id]
 
     def delete_retired(self, datadir: DataDir, now: int, needed: Collection[bytes] = ()) -> None:
         """Delete the seeds of retired keys, except those that are still ``needed``.

@@ -346,15 +346,9 @@ class CommitCursors:
         self._buckets: OrderedDict[bytes, TokenBucket | None] = OrderedDict()
         self._next_client_no = index.next_client_no()
 
-    def client(self, label_no: int, client_id: bytes) -> ClientCursor:
-        return self._row(label_no, client_id).cursor
-
-    def client_no(self, label_no: int, client_id: bytes) -> int:
-        return self._row(label_no, client_id).client_no
-
     def seq_of(self, label_no: int, client_id: bytes, client_seq: int) -> int | None:
         """The stream_seq of an earlier message of a client."""
-        return self._index.seq_of(self.client_no(label_no, client_id), client_seq)
+        return self._index.seq_of(self.row(label_no, client_id).client_no, client_seq)
 
     def bucket(self, auth_ref: bytes) -> TokenBucket | None:
         if auth_ref not in self._buckets:
@@ -367,13 +361,14 @@ class CommitCursors:
         """Write cursors and buckets, inside a transaction of the index."""
         rows = []
         for (label_no, client_id), cursor in clients.items():
-            client_no = self.client_no(label_no, client_id)
+            client_no = self.row(label_no, client_id).client_no
             rows.append((client_no, label_no, client_id, cursor.client_seq, cursor.prev_ack))
             _remember(self._clients, (label_no, client_id), ClientRow(client_no, cursor))
         self._index.put_clients(rows)
-        self._index.put_buckets(
-            [(auth_ref, bucket.tokens, bucket.at) for auth_ref, bucket in buckets.items()]
-        )
+        if buckets:
+            self._index.put_buckets(
+                [(auth_ref, bucket.tokens, bucket.at) for auth_ref, bucket in buckets.items()]
+            )
         for auth_ref, bucket in buckets.items():
             _remember(self._buckets, auth_ref, bucket)
 
@@ -382,7 +377,8 @@ class CommitCursors:
         self._clients.clear()
         self._buckets.clear()
 
-    def _row(self, label_no: int, client_id: bytes) -> ClientRow:
+    def row(self, label_no: int, client_id: bytes) -> ClientRow:
+        """The cursor of a client in a label and the number of the pair, which may be new."""
         key = (label_no, client_id)
         row = self._clients.get(key)
         if row is not None:

@@ -7,7 +7,7 @@ flushed as a whole or dropped.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -257,24 +257,17 @@ class CommitBatch:
     def __init__(self, key: SigningKey, limits: Limits) -> None:
         self._key = key
         self._limits = limits
-        self._changes: dict[bytes, LabelChange] = {}
+        self.changes: dict[bytes, LabelChange] = {}
         self.controls: list[tuple[ControlRecord, StagedEntry]] = []
         self.clients: dict[ClientKey, ClientCursor] = {}
         self.buckets: dict[bytes, TokenBucket] = {}
 
-    def changes(self) -> Iterable[LabelChange]:
-        return self._changes.values()
-
-    def is_empty(self) -> bool:
-        return not self._changes
-
     def head_seq(self, label_log: LabelLog) -> int:
-        change = self._changes.get(label_log.label)
-        return change.peaks.size if change else label_log.head_seq
+        return self.changes.get(label_log.label, label_log).peaks.size
 
     def seq_of(self, label: bytes, client_id: bytes, client_seq: int) -> int | None:
         """The stream_seq of a client's message in this batch."""
-        change = self._changes.get(label)
+        change = self.changes.get(label)
         for staged in change.staged if change else ():
             if (staged.verified.client_id, staged.verified.client_seq) == (client_id, client_seq):
                 return staged.seq
@@ -282,7 +275,9 @@ class CommitBatch:
 
     def append(self, label_log: LabelLog, verified: VerifiedMsg, hub_ts: int) -> StagedEntry:
         """Stage a message: its place, receipt and frame."""
-        change = self._change(label_log)
+        change = self.changes.get(label_log.label) or LabelChange(
+            label_log, label_log.peaks, label_log.tally, label_log.last_ts
+        )
         peaks, completed = mmr.grow(change.peaks, verified.leaf_hash)
         signed = receipt.issue(
             self._key,
@@ -305,11 +300,5 @@ class CommitBatch:
         change.staged.append(staged)
         change.peaks, change.last_ts = peaks, hub_ts
         change.tally = change.tally.plus(size, entry_hash)
-        self._changes[label_log.label] = change
+        self.changes[label_log.label] = change
         return staged
-
-    def _change(self, label_log: LabelLog) -> LabelChange:
-        change = self._changes.get(label_log.label)
-        if change is not None:
-            return change
-        return LabelChange(label_log, label_log.peaks, label_log.tally, label_log.last_ts)

@@ -10,6 +10,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Final, Protocol
 
 from hub.registry import Registry
@@ -22,7 +23,6 @@ from hub.storage.label_log import (
     Damaged,
     LabelChange,
     LabelLog,
-    StagedEntry,
     finish_rename,
     read_peaks,
     write_peaks,
@@ -132,8 +132,13 @@ class HubLog:
         self._labels[label] = created
         return created
 
-    def grant(self, auth_ref: bytes) -> Grant | None:
-        """The capability of an auth_ref, with its bucket as of the last commit."""
+    def grant(
+        self, auth_ref: bytes, staged: Mapping[bytes, TokenBucket] = MappingProxyType({})
+    ) -> Grant | None:
+        """The capability of an auth_ref, with its bucket: a staged one, or that of the last commit.
+
+        The bucket of a capability without a rate is empty.
+        """
         if auth_ref not in self._grants:
             row = self.index.token(auth_ref)
             if row is None:
@@ -143,20 +148,17 @@ class HubLog:
             self._grants[auth_ref] = (CapToken.decode(row.token), row.issued_at)
         token, issued_at = self._grants[auth_ref]
         rate = token.allow.rate
-        bucket = self.cursors.bucket(auth_ref)
-        if bucket is None:
-            bucket = TokenBucket.full(rate, issued_at) if rate else TokenBucket(0, issued_at)
-        return Grant(token, issued_at, bucket)
-
-    def new_batch(self) -> CommitBatch:
-        return CommitBatch(self.keys.current, self.limits)
+        if rate is None:
+            return Grant(token, issued_at, TokenBucket(0, issued_at))
+        known = staged.get(auth_ref) or self.cursors.bucket(auth_ref)
+        return Grant(token, issued_at, known or TokenBucket.full(rate, issued_at))
 
     def flush(self, batch: CommitBatch) -> None:
         """Commit a batch: log first (write-ahead), then index, then memory."""
         begun = time.perf_counter()
         appended: list[LabelLog] = []
         try:
-            for change in batch.changes():
+            for change in batch.changes.values():
                 self._keep_open(change.label_log)
                 change.label_log.append(b"".join(staged.frame for staged in change.staged))
                 appended.append(change.label_log)
@@ -166,7 +168,7 @@ class HubLog:
             for label_log in appended:
                 label_log.undo()
             raise
-        for change in batch.changes():
+        for change in batch.changes.values():
             change.apply()
             self.last_ts = max(self.last_ts, change.last_ts)
 
@@ -235,7 +237,8 @@ class HubLog:
 
     def _keep_open(self, label_log: LabelLog) -> None:
         """Keep the files of recently written labels open, and close those of the oldest."""
-        ensure_node_files(label_log, self.limits)
+        if not label_log.nodes.is_open:
+            ensure_node_files(label_log, self.limits)
         self._open[label_log.label] = label_log
         self._open.move_to_end(label_log.label)
         if len(self._open) > _OPEN_LABELS:
@@ -280,7 +283,7 @@ class HubLog:
         named: list[NamedLabel] = []
         try:
             with self.index.transaction():
-                for change in batch.changes():
+                for change in batch.changes.values():
                     self._index_change(change)
                 self.cursors.store(batch.clients, batch.buckets)
                 for record, staged in batch.controls:
@@ -291,21 +294,22 @@ class HubLog:
             raise
         for record, _ in batch.controls:
             register_streams(self.registry, record)
-        _apply_names(named)
+        if named:
+            _apply_names(named)
 
     def _index_change(self, change: LabelChange) -> None:
         label_log, staged = change.label_log, change.staged
         self._keep_open(label_log)
         label_log.nodes.write_from(staged[0].seq, b"".join(entry.nodes for entry in staged))
-        self.index.add_entries([self._row(label_log, entry) for entry in staged])
+        self.index.add_entries([
+            EntryRow(
+                label_log.label_no, entry.seq, entry.chunk_start, entry.at, entry.hub_ts,
+                self.cursors.row(label_log.label_no, entry.verified.client_id).client_no,
+                entry.verified.client_seq, leaf_key(entry.verified.leaf_hash),
+            )
+            for entry in staged
+        ])  # fmt: skip
         self.index.move_head(label_log.label_no, staged[-1].seq, staged[-1].hub_ts)
-
-    def _row(self, label_log: LabelLog, staged: StagedEntry) -> EntryRow:
-        client_no = self.cursors.client_no(label_log.label_no, staged.verified.client_id)
-        return EntryRow(
-            label_log.label_no, staged.seq, staged.chunk_start, staged.at, staged.hub_ts,
-            client_no, staged.verified.client_seq, leaf_key(staged.verified.leaf_hash),
-        )  # fmt: skip
 
     def _recover(self) -> None:
         names = sweep(self.datadir)
@@ -365,7 +369,7 @@ class HubLog:
     ) -> None:
         msg, receipt = unindexed.framed.msg, unindexed.framed.receipt
         label_no = unindexed.label_log.label_no
-        client_no = self.cursors.client_no(label_no, msg.client_id)
+        client_no = self.cursors.row(label_no, msg.client_id).client_no
         row = EntryRow(
             label_no, receipt.stream_seq, unindexed.chunk_start, unindexed.at, receipt.hub_ts,
             client_no, msg.client_seq, leaf_key(receipt.leaf_hash),

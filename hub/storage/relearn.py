@@ -214,7 +214,7 @@ class Relearner:
             return
         rows, clients, uses = [], {}, []
         for logged in batch:
-            client_no = self.cursors.client_no(label_no, logged.client_id)
+            client_no = self.cursors.row(label_no, logged.client_id).client_no
             rows.append(
                 EntryRow(
                     label_no, logged.seq, chunk_start, logged.at, logged.hub_ts,

@@ -70,12 +70,16 @@ class Emitter:
         self.clock = clock
         self.principal_id = client.session.identity.client_id
         self._client = client
+        self._writable: set[str] = set()
+        """The streams that the principal was found to be a producer of."""
         self._options: Options = {"schema": RECORD_SCHEMA, "recipient": recipient}
 
     def address(self, observed: Observation) -> Addressed:
         """Encode an observation and choose its stream; raises NoEvent or UnknownType."""
         stream = self.streams.stream_of(observed.event_type)
-        self._verify_writer(stream)
+        if stream.name not in self._writable:
+            self._verify_writer(stream)
+            self._writable.add(stream.name)
         payload = _payload(observed, stream.max_payload_bytes)
         when = self.clock() if observed.event_time is None else observed.event_time
         _verify(observed, when)
@@ -91,7 +95,7 @@ class Emitter:
 
     def emit(self, observed: Observation) -> int:
         """Store an event durably in the outbox; ``flush`` sends it."""
-        return self.emit_many([observed])[0]
+        return self.store([self.address(observed)])[0]
 
     def emit_many(self, observed: Iterable[Observation], *, note: Note | None = None) -> list[int]:
         """Store events, and a note with them, in one transaction; each stream keeps its order."""

@@ -17,6 +17,7 @@ from veen.client.credentials import Credentials
 from veen.client.hub_api import HubApi
 from veen.client.log_head import Pair
 from veen.client.outbox import (
+    BYTES_SCHEMA,
     Bounds,
     Flushed,
     Late,
@@ -204,20 +205,24 @@ class Client:
         """Send all queued events. A stream that fails does not block the others."""
         with self._draining:
             self.meet()
-            before, acknowledged, pending = len(self._outbox.late()), 0, self.pending()
+            count, pending = 0, self._outbox.pending(self._hub_id)
+            late: list[Late] = []
             failed: list[VeenError] = []
             for message in self._outbox.queues(self._hub_id):
                 queue = self._sealer.queue(message)
                 try:
-                    for _ in self._sender.drain(queue, _ALL, lambda: _ALL, patient=True):
-                        acknowledged += 1
-                        progress(acknowledged, pending)
+                    for event in self._sender.drain(queue, _ALL, lambda: _ALL, patient=True):
+                        if event.is_late:
+                            late.append(Late(event.attempt.event_id, event.receipt))
+                            continue
+                        count += 1
+                        progress(count, pending)
                 except _ABOUT_ONE_STREAM as error:
                     error.add_note(self._describe_waiting(queue))
                     failed.append(error)
             if failed:
                 raise failed[0]
-            return Flushed(acknowledged, tuple(self._outbox.late()[before:]))
+            return Flushed(count, tuple(late))
 
     def pending(self) -> int:
         """The number of events still to be sent to this hub."""
@@ -318,7 +323,13 @@ class Client:
         capability = options.get("capability")
         auth_ref = self._sealer.renew(capability) if capability else None
         return message_template(
-            stream, options, options.get("recipient") or self._own_key(), auth_ref
+            stream,
+            profile=options.get("profile", DEFAULT_PROFILE),
+            recipient=options.get("recipient") or self._own_key(),
+            schema=options.get("schema", BYTES_SCHEMA),
+            parent_id=options.get("parent_id"),
+            expires_at=options.get("expires_at"),
+            auth_ref=auth_ref,
         )
 
     def _verify_sizes(self, messages: list[QueuedMessage]) -> list[QueuedMessage]:
@@ -360,8 +371,9 @@ class Client:
             return last
 
         for acknowledged in self._sender.drain(self._queue(first), last, feed, patient=False):
-            if acknowledged.slot.event_id in pending:
-                del pending[acknowledged.slot.event_id]
+            event_id = acknowledged.attempt.event_id
+            if not acknowledged.is_late and event_id in pending:
+                del pending[event_id]
                 yield self._sent(acknowledged)
 
     def _queue(self, message: QueuedMessage) -> StreamQueue:

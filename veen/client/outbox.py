@@ -10,7 +10,9 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from threading import RLock
 from typing import Any, Final, NamedTuple, TypedDict
@@ -20,7 +22,7 @@ from veen.client.queued import InFlight, MessageTemplate, QueueCipher, QueuedMes
 from veen.digest import h
 from veen.errors import Malformed, Untrusted, VeenError
 from veen.keystore.sealed import Randomness
-from veen.label import DEFAULT_PROFILE, Profile
+from veen.label import Profile
 from veen.msg import Msg
 from veen.payload import PayloadHdr
 from veen.receipt import Receipt
@@ -51,12 +53,11 @@ BYTES_SCHEMA: Final = h(b"veen.bytes.v1")
 """The default schema: a body of plain bytes."""
 
 
-def row_of(attempt: SubmitAttempt) -> tuple[object, ...]:
-    return (
-        attempt.event_id, attempt.label, attempt.epoch, attempt.client_id, attempt.client_seq,
-        attempt.prev_ack, attempt.auth_ref, attempt.leaf,
-        attempt.coids, attempt.msg, attempt.withdrawn,
-    )  # fmt: skip
+row_of: Final = attrgetter(
+    "event_id", "label", "epoch", "client_id", "client_seq", "prev_ack", "auth_ref", "leaf",
+    "coids", "msg", "withdrawn",
+)  # fmt: skip
+"""The row of an attempt, in the order of COLUMNS."""
 
 
 def attempt_of(row: Sequence[Any]) -> SubmitAttempt:
@@ -125,7 +126,8 @@ class Outbox:
         The note replaces that of the same name in the same transaction.
         """
         with self._transaction():
-            first = self._last_id() + 1
+            # The id after the last ever assigned: ids are not reused.
+            first = self._scalar("SELECT coalesce(max(seq), 0) + 1 FROM sqlite_sequence")
             templates = {id(message.template): message.template for message in messages}
             queues = {number: template.queue(hub_id) for number, template in templates.items()}
             rows = [
@@ -215,14 +217,16 @@ class Outbox:
 
     def settle(self, slots: Sequence[InFlight]) -> None:
         """Delete acknowledged positions and their events."""
-        places = [(slot.label, slot.client_id, slot.client_seq) for slot in slots]
+        places = [
+            (slot.current.label, slot.current.client_id, slot.current.client_seq) for slot in slots
+        ]
         with self._transaction():
             self._db.executemany(f"DELETE FROM flights WHERE {SLOT}", places)  # noqa: S608
-            self._delete([slot.event_id for slot in slots])
+            self._delete([slot.current.event_id for slot in slots])
 
     def settle_late(self, slot: InFlight, late: Late, queue: bytes) -> None:
         """Delete a position that a withdrawn event has; the queue's events get new positions."""
-        place = slot.label, slot.client_id, slot.client_seq
+        place = slot.current.label, slot.current.client_id, slot.current.client_seq
         with self._transaction():
             self._db.execute(f"DELETE FROM flights WHERE {SLOT}", place)  # noqa: S608
             self._release_queue(queue)
@@ -290,16 +294,13 @@ class Outbox:
         ((value,),) = self._rows(query, *values)
         return value
 
-    def _last_id(self) -> int:
-        """The last id ever assigned; ids are not reused."""
-        return int(self._scalar("SELECT coalesce(max(seq), 0) FROM sqlite_sequence"))
-
     def _delete(self, events: Sequence[int]) -> None:
         matching = "FROM events WHERE id IN (SELECT value FROM json_each(?))"
         query = f"SELECT count(*), coalesce(sum(length(sealed)), 0) {matching}"
         ((count, size),) = self._rows(query, json.dumps(events))
         self._count, self._bytes = self._count - count, self._bytes - size
         self._db.execute(f"DELETE {matching}", (json.dumps(events),))
+        self._drafts.forget(events)
 
     def _release_queue(self, queue: bytes) -> None:
         query = """
@@ -371,19 +372,21 @@ class Flushed:
     late: tuple[Late, ...]
 
 
+@lru_cache(maxsize=1_024)
 def message_template(
-    stream: str, options: Options, recipient: bytes, auth_ref: bytes | None
+    stream: str,
+    *,
+    profile: Profile,
+    recipient: bytes,
+    schema: bytes,
+    parent_id: bytes | None,
+    expires_at: int | None,
+    auth_ref: bytes | None,
 ) -> MessageTemplate:
+    """The template of messages with these options; those in use are encoded once."""
+    header = PayloadHdr(schema=schema, parent_id=parent_id, expires_at=expires_at)
     return MessageTemplate(
-        stream=stream,
-        profile=options.get("profile", DEFAULT_PROFILE),
-        recipient=recipient,
-        header=PayloadHdr(
-            schema=options.get("schema", BYTES_SCHEMA),
-            parent_id=options.get("parent_id"),
-            expires_at=options.get("expires_at"),
-        ),
-        auth_ref=auth_ref,
+        stream=stream, profile=profile, recipient=recipient, header=header, auth_ref=auth_ref
     )
 
 

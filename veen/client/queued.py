@@ -6,6 +6,7 @@ A ``QueuedMessage`` has no position and no seal yet; ``QueueCipher`` encrypts it
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -24,7 +25,7 @@ _NONCE_BYTES: Final = 24
 _FRAME_BYTES: Final = 40
 _ATT_ROOT_BYTES: Final = 35
 _ENVELOPE_BYTES: Final = 262  # a MSG around its ciphertext, with the longest numbers
-_MOST_REMEMBERED_BYTES: Final = 8 << 20
+_MOST_CACHED_BYTES: Final = 8 << 20
 _COID_BYTES: Final = 32
 
 
@@ -54,7 +55,8 @@ class QueuedMessage:
 
     def check_sizes(self, limits: Limits) -> None:
         """Raise WrongSize for what could never be sent, and would block what follows it."""
-        check_attachment_sizes(self.attachments, limits)
+        if self.attachments:
+            check_attachment_sizes(self.attachments, limits)
         body = len(self.body) + AEAD_TAG_BYTES
         header = len(self.template.header.encode()) + _ATT_ROOT_BYTES + AEAD_TAG_BYTES
         frame = _FRAME_BYTES + header + body
@@ -70,37 +72,39 @@ class QueuedMessage:
 class QueueCipher:
     """Encrypts queued messages at rest, each bound to its event id.
 
-    What is sealed is usually opened soon after, so recent messages are cached by their bytes.
+    What is sealed is usually opened soon after, so messages are cached until ``forget``.
     """
 
     def __init__(self, key: bytes, random: Randomness) -> None:
         self._key = key
         self._random = random
         self._last: tuple[bytes, MessageTemplate] | None = None
-        self._sealed: dict[tuple[int, bytes], QueuedMessage] = {}
-        self._room = _MOST_REMEMBERED_BYTES
+        self._cache: dict[int, tuple[bytes, QueuedMessage]] = {}
+        self._room = _MOST_CACHED_BYTES
 
     def seal(self, number: int, message: QueuedMessage) -> bytes:
         nonce = self._random(_NONCE_BYTES)
         sealed = nonce + aead_encrypt(self._key, nonce, u64be(number), message.encode())
-        self._remember(number, sealed, message)
+        if len(sealed) > self._room:
+            self._cache.clear()
+            self._room = _MOST_CACHED_BYTES
+        if len(sealed) <= self._room:
+            self._cache[number] = sealed, message
+            self._room -= len(sealed)
         return sealed
 
     def open(self, number: int, sealed: bytes) -> QueuedMessage:
-        known = self._sealed.pop((number, sealed), None)
-        if known is not None:
-            self._room += len(sealed)
-            return known
+        known, message = self._cache.get(number, (None, None))
+        if message is not None and known == sealed:
+            return message
         nonce, body = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
         return self.decode(aead_decrypt(self._key, nonce, u64be(number), body))
 
-    def _remember(self, number: int, sealed: bytes, message: QueuedMessage) -> None:
-        if len(sealed) > self._room:
-            self._sealed.clear()
-            self._room = _MOST_REMEMBERED_BYTES
-        if len(sealed) <= self._room:
-            self._sealed[number, sealed] = message
-            self._room -= len(sealed)
+    def forget(self, numbers: Iterable[int]) -> None:
+        """Remove messages from the cache; they are not opened again."""
+        for number in numbers:
+            sealed, _ = self._cache.pop(number, (b"", None))
+            self._room += len(sealed)
 
     def decode(self, raw: bytes) -> QueuedMessage:
         """Decode a message; consecutive messages share a template."""
@@ -152,22 +156,6 @@ class InFlight:
     @property
     def current(self) -> SubmitAttempt:
         return self.attempts[-1]
-
-    @property
-    def event_id(self) -> int:
-        return self.current.event_id
-
-    @property
-    def label(self) -> bytes:
-        return self.current.label
-
-    @property
-    def client_id(self) -> bytes:
-        return self.current.client_id
-
-    @property
-    def client_seq(self) -> int:
-        return self.current.client_seq
 
     @property
     def is_shared(self) -> bool:

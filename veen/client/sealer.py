@@ -108,9 +108,10 @@ class SealingPool:
 
     def seal(self, runs: Iterable[Payloads]) -> list[Sealed]:
         """Seal all payloads, in order."""
-        parts = [part for run in runs for part in run.parts()]
-        if sum(len(part.each) for part in parts) < TOGETHER:
-            return [*chain.from_iterable(map(seal_all, parts))]
+        payloads = list(runs)
+        if sum(len(run.each) for run in payloads) < TOGETHER:
+            return [*chain.from_iterable(map(seal_all, payloads))]
+        parts = [part for run in payloads for part in run.parts()]
         try:
             return [*chain.from_iterable(self._started().run(seal_all, parts))]
         except PoolBroken as error:
@@ -165,7 +166,7 @@ class MessageSealer:
 
     def renew(self, token: CapToken) -> bytes:
         """Use a capability for its streams from now on; its auth_ref."""
-        if token.subject_pk != self._session.identity.client_id:
+        if token.subject_pk != self._session.client_id:
             raise Malformed(
                 f"the capability is for client_id {token.subject_pk.hex()}, not for this identity"
             )
@@ -189,7 +190,7 @@ class MessageSealer:
         epoch = queue.labels.profile.epoch(self._session.hub_now())
         label = queue.labels.at(epoch)
         view = self._session.view(label, queue.name, epoch)
-        cursor = view.cursor(self._session.identity.client_id)
+        cursor = view.cursor(self._session.client_id)
         if cursor.prev_ack > view.seen:
             raise StateLost(f"{queue.name}: more was acknowledged than is known; run veen resync")
         return SequencePosition(label, epoch, cursor.client_seq + 1, view.seen)
@@ -235,7 +236,7 @@ class MessageSealer:
                 template=template,
                 limits=self._session.limits,
                 label=position.label,
-                client_id=self._session.identity.client_id,
+                client_id=self._session.client_id,
                 prev_ack=position.prev_ack,
                 auth_ref=auth_ref,
                 each=[
@@ -267,7 +268,7 @@ class MessageSealer:
             event_id=event_id,
             label=position.label,
             epoch=position.epoch,
-            client_id=identity.client_id,
+            client_id=self._session.client_id,
             client_seq=position.client_seq,
             prev_ack=position.prev_ack,
             auth_ref=auth_ref,

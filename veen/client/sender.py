@@ -76,14 +76,18 @@ class Sender:
     ) -> Iterator[Acknowledged]:
         """Send a queue up to an event, then up to the event that ``feed`` gives.
 
-        What is yielded is settled; after an error the rest stays queued. Without ``patient``
+        What is yielded is settled, late events too; after an error the rest stays queued. Without
+        ``patient``
         a refusal that a retry would not change is raised at once.
         """
         with ThreadPoolExecutor(max_workers=2, thread_name_prefix="veen-send") as pool:
             slots = self._outbox.slots(queue.key, upto, self._batch)
             while slots or (slots := self._assign(queue, upto)):
-                self._verify(queue, slots[0].current)
-                answer = pool.submit(self._submit, self._group(slots))
+                first = slots[0].current
+                if (first.label, first.client_id) not in self._met:
+                    view = self._session.view(first.label, queue.name, first.epoch)
+                    verify(self._session, view)
+                answer = pool.submit(self._session.api.submit_batch, _messages(self._group(slots)))
                 upto = feed()
                 ahead = self._seal_ahead(pool, queue, slots, upto)
                 in_order = yield from self._deliver(queue, slots, answer, patient)
@@ -93,7 +97,7 @@ class Sender:
     def _assign(self, queue: StreamQueue, upto: int) -> list[InFlight]:
         """Assign positions to the next events; in a label not verified yet, to the first alone."""
         position = self._sealer.position(queue)
-        place = position.label, self._session.identity.client_id
+        place = position.label, self._session.client_id
         events = self._waiting(queue, 0, upto, self._batch if place in self._met else 1)
         if not events:
             return []
@@ -105,7 +109,7 @@ class Sender:
     ) -> SealedAhead | None:
         """Seal the next batch in parallel, if nothing else is to be sent before it."""
         last, position = slots[-1].current, self._sealer.position(queue)
-        place = position.label, self._session.identity.client_id
+        place = position.label, self._session.client_id
         if (last.label, last.client_id) != place:
             return None
         if self._outbox.last_seq(*place) != last.client_seq:
@@ -123,7 +127,7 @@ class Sender:
     def _take_ahead(self, queue: StreamQueue, ahead: SealedAhead) -> list[InFlight]:
         """The batch that was sealed ahead, if its position is still the next."""
         position = self._sealer.position(queue)
-        client_id = self._session.identity.client_id
+        client_id = self._session.client_id
         cursor = self._session.view(position.label, queue.name, position.epoch).cursor(client_id)
         is_next = (ahead.position.label, ahead.position.client_seq) == (
             position.label,
@@ -168,7 +172,7 @@ class Sender:
             answer = None
             if acknowledged:
                 slots, tries = slots[len(acknowledged) :], 0
-                yield from (event for event in acknowledged if not event.is_late)
+                yield from acknowledged
                 if acknowledged[-1].is_late:
                     self._sealer.discard(slot.current for slot in slots)
                     return False
@@ -179,24 +183,15 @@ class Sender:
                 slots, tries = remaining, tries + 1
         return True
 
-    def _verify(self, queue: StreamQueue, attempt: SubmitAttempt) -> None:
-        """Verify the stored view of a label before the first message to it."""
-        if (attempt.label, attempt.client_id) not in self._met:
-            verify(
-                self._session,
-                self._session.view(attempt.label, queue.name, attempt.epoch),
-            )
-
     def _group(self, slots: Sequence[InFlight]) -> list[InFlight]:
         """The slots of one request: of one label and client; a shared position goes alone."""
-        place = slots[0].label, slots[0].client_id
+        place = slots[0].current.label, slots[0].current.client_id
         if place not in self._met or slots[0].is_shared:
             return [slots[0]]
-        same = takewhile(lambda slot: (slot.label, slot.client_id) == place, slots[: self._batch])
+        same = takewhile(
+            lambda slot: (slot.current.label, slot.current.client_id) == place, slots[: self._batch]
+        )
         return list(takewhile(lambda slot: not slot.is_shared, same))
-
-    def _submit(self, group: Sequence[InFlight]) -> list[Result]:
-        return self._session.api.submit_batch([slot.current.msg for slot in group])
 
     def _ask(
         self, queue: StreamQueue, group: Sequence[InFlight], answer: Answer | None
@@ -205,11 +200,13 @@ class Sender:
         first = group[0].current
         view = self._session.view(first.label, queue.name, first.epoch)
         try:
-            results = answer.result() if answer else self._submit(group)
+            results = (
+                answer.result() if answer else self._session.api.submit_batch(_messages(group))
+            )
         except (Rejected, HubRefused) as error:
             return [], SubmitRefusal(error)
         verifier = ReceiptVerifier(self._session, view)
-        acknowledged, failure = _verify_results(verifier, group, results)
+        acknowledged, failure = verifier.verify(group, results)
         if acknowledged:
             self._settle(queue, verifier, acknowledged)
             self._met.add((first.label, first.client_id))
@@ -227,9 +224,10 @@ class Sender:
         else:
             self._outbox.settle([event.slot for event in settled])
         for event in settled:
-            self._sealer.discard(
-                other for other in event.slot.attempts if other is not event.attempt
-            )
+            if len(event.slot.attempts) > 1:
+                self._sealer.discard(
+                    other for other in event.slot.attempts if other is not event.attempt
+                )
 
     def _settle_late(self, queue: StreamQueue, acknowledged: Acknowledged) -> None:
         late = Late(acknowledged.attempt.event_id, acknowledged.receipt)
@@ -252,13 +250,5 @@ def verify(session: Session, view: LabelView) -> None:
         ) from error
 
 
-def _verify_results(
-    verifier: ReceiptVerifier, group: Sequence[InFlight], results: Sequence[Result]
-) -> tuple[list[Acknowledged], SubmitFailure | None]:
-    acknowledged: list[Acknowledged] = []
-    for slot, result in zip(group, results, strict=True):
-        verdict = verifier.verdict(slot, result)
-        if not isinstance(verdict, Acknowledged):
-            return acknowledged, verdict
-        acknowledged.append(verdict)
-    return acknowledged, None
+def _messages(group: Sequence[InFlight]) -> list[bytes]:
+    return [slot.current.msg for slot in group]

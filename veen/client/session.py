@@ -199,11 +199,7 @@ def load_state(path: Path) -> ClientState:
 
 
 def save_state(path: Path, state: ClientState) -> None:
-    durable.write(path, json.dumps(_plain(state), indent=1, sort_keys=True).encode() + b"\n")
-
-
-def _plain(state: ClientState) -> dict[str, Any]:
-    return {
+    document = {
         "ver": _VERSION,
         "hubs": {
             url: {
@@ -215,6 +211,7 @@ def _plain(state: ClientState) -> dict[str, Any]:
         },
         "labels": {label.hex(): _plain_view(view) for label, view in state.views.items()},
     }
+    durable.write(path, json.dumps(document, indent=1, sort_keys=True).encode() + b"\n")
 
 
 def _plain_view(view: LabelView) -> dict[str, Any]:
@@ -226,17 +223,13 @@ def _plain_view(view: LabelView) -> dict[str, Any]:
         "last_mmr_root": view.peaks.root().hex() if view.peaks.size else None,
         "prev_ack": view.seen,
         "peaks": [hash_.hex() for hash_ in view.peaks.hashes],
-        "receipt": _plain_receipt(view.head),
-        "unlinked": _plain_receipt(view.unlinked),
+        "receipt": view.head.encode().hex() if view.head else None,
+        "unlinked": view.unlinked.encode().hex() if view.unlinked else None,
         "clients": {
             client_id.hex(): {"client_seq": cursor.client_seq, "prev_ack": cursor.prev_ack}
             for client_id, cursor in view.cursors.items()
         },
     }
-
-
-def _plain_receipt(receipt: Receipt | None) -> str | None:
-    return receipt.encode().hex() if receipt else None
 
 
 def _parse(document: Any) -> ClientState:
@@ -310,14 +303,12 @@ class Session:
         self.identity = identity
         self.api = api
         self.runtime = runtime
+        self.client_id = identity.client_id
+        self._path = root / "state.json"
         self._state = load_state(self._path)
         self.moving = RLock()
         self.limits = Limits()
         self.hub_time_ahead = 0
-
-    @property
-    def _path(self) -> Path:
-        return self.root / "state.json"
 
     @property
     def state(self) -> ClientState:

@@ -43,7 +43,7 @@ class Acknowledged:
 
     @property
     def is_late(self) -> bool:
-        return self.attempt.event_id != self.slot.event_id
+        return self.attempt.event_id != self.slot.current.event_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +79,27 @@ class ReceiptVerifier:
         self._last: SubmitAttempt | None = None
         self.view = view
 
+    def verify(
+        self, group: Sequence[InFlight], results: Sequence[Result]
+    ) -> tuple[list[Acknowledged], SubmitFailure | None]:
+        """What is acknowledged, up to the first failure."""
+        acknowledged: list[Acknowledged] = []
+        for slot, result in zip(group, results, strict=True):
+            verdict = self.verdict(slot, result)
+            if not isinstance(verdict, Acknowledged):
+                return acknowledged, verdict
+            acknowledged.append(verdict)
+        return acknowledged, None
+
     def verdict(self, slot: InFlight, result: Result) -> Acknowledged | SubmitFailure:
+        raw = result if isinstance(result, bytes) else _first_receipt(result)
+        if raw is None:
+            return SubmitRefusal(result)  # type: ignore[arg-type]
         try:
-            receipt = _receipt(result)
-            if receipt is None:
-                return SubmitRefusal(result)  # type: ignore[arg-type]
+            receipt = Receipt.decode(raw)
+        except Malformed as error:
+            return Doubt(error)
+        try:
             return self._of_receipt(slot, receipt, is_new=isinstance(result, bytes))
         except _Doubtful as doubt:
             return Doubt(doubt.error)
@@ -92,9 +108,12 @@ class ReceiptVerifier:
         self, slot: InFlight, receipt: Receipt, *, is_new: bool
     ) -> Acknowledged | SubmitFailure:
         attempt = slot.attempt(receipt.leaf_hash)
-        if receipt.label != slot.label or (attempt is None and is_new):
+        if receipt.label != slot.current.label or (attempt is None and is_new):
             return Doubt(Untrusted(f"receipt {receipt.stream_seq} belongs to another message"))
-        self._verify_signature(receipt)
+        try:
+            self._session.verify_receipt(receipt)
+        except _UNVERIFIABLE as error:
+            return Doubt(error)
         if attempt is None:
             return ForeignMessage(receipt)
         self._verify_no_fork(receipt)
@@ -106,12 +125,6 @@ class ReceiptVerifier:
         self.view = self._moved(receipt)
         self._last = attempt
         return Acknowledged(slot, attempt, receipt, self.view.peaks.size)
-
-    def _verify_signature(self, receipt: Receipt) -> None:
-        try:
-            self._session.verify_receipt(receipt)
-        except _UNVERIFIABLE as error:
-            raise _Doubtful(error) from error
 
     def _verify_no_fork(self, receipt: Receipt) -> None:
         for known in (self.view.head, self.view.unlinked):
@@ -167,18 +180,8 @@ class _Doubtful(Exception):
         self.error = error
 
 
-def _receipt(result: Result) -> Receipt | None:
-    """The receipt in an answer, or in the refusal of a duplicate."""
-    raw = result if isinstance(result, bytes) else _first_receipt(result)
-    if raw is None:
-        return None
-    try:
-        return Receipt.decode(raw)
-    except Malformed as error:
-        raise _Doubtful(error) from error
-
-
 def _first_receipt(result: Rejected | HubRefused) -> bytes | None:
+    """The receipt in the refusal of a duplicate."""
     if isinstance(result, Rejected) and result.failure in _IN_THE_LOG:
         return result.receipt
     return None
@@ -244,16 +247,16 @@ class FailureHandler:
         """Release a position that is proved, by a message we signed, to be taken."""
         slot = slots[0]
         lost = StateLost(
-            f"{queue.name}: client_seq {slot.client_seq} is in the log with a message that this "
-            "directory does not know: it is a copy, or older than the log; run veen resync"
+            f"{queue.name}: client_seq {slot.current.client_seq} is in the log with a message that "
+            "this directory does not know: it is a copy, or older than the log; run veen resync"
         )
         if not self._is_taken(slot, failure.receipt):
             self._wait(tries, None, lost)
             return slots
-        view = self._session.view(slot.label, queue.name, slot.current.epoch)
-        if view.cursor(slot.client_id).client_seq < slot.client_seq:
+        view = self._session.view(slot.current.label, queue.name, slot.current.epoch)
+        if view.cursor(slot.current.client_id).client_seq < slot.current.client_seq:
             raise lost
-        self._outbox.release(slot.event_id)
+        self._outbox.release(slot.current.event_id)
         self._sealer.discard([slot.current])
         return None
 
@@ -273,9 +276,9 @@ class FailureHandler:
         return slot.current.epoch < open_epochs.start
 
     def _has_another_capability(self, slot: InFlight) -> bool:
-        if slot.client_id != self._session.identity.client_id:
+        if slot.current.client_id != self._session.client_id:
             return False
-        expected = self._sealer.auth_ref(self._outbox.message(slot.event_id))
+        expected = self._sealer.auth_ref(self._outbox.message(slot.current.event_id))
         return expected != slot.current.auth_ref
 
     def _sealed_again(self, queue: StreamQueue, slots: Sequence[InFlight]) -> list[InFlight]:
@@ -287,21 +290,21 @@ class FailureHandler:
             position = SequencePosition(
                 current.label, current.epoch, current.client_seq, max(current.prev_ack, view.seen)
             )
-            events = [(slot.event_id, self._outbox.message(slot.event_id))]
+            events = [(slot.current.event_id, self._outbox.message(slot.current.event_id))]
             attempts += self._sealer.store(self._sealer.seal(position, events))
         self._outbox.journal(attempts)
         return [slot.again(attempt) for slot, attempt in zip(slots, attempts, strict=True)]
 
     def _is_taken(self, slot: InFlight, receipt: Receipt) -> bool:
         request = StreamRequest(
-            label=slot.label, from_seq=receipt.stream_seq, max_items=1, with_receipts=True
+            label=slot.current.label, from_seq=receipt.stream_seq, max_items=1, with_receipts=True
         )
         try:
             (item,) = self._session.api.stream(request).items
             msg = Msg.decode(item.msg)
         except (HubRefused, Rejected, ValueError):
             return False
-        place = slot.label, slot.client_id, slot.client_seq
+        place = slot.current.label, slot.current.client_id, slot.current.client_seq
         return (
             (msg.label, msg.client_id, msg.client_seq) == place
             and msg.ct_hash_matches()

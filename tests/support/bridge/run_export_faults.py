@@ -51,7 +51,7 @@ class Faults:
         for name in FILES:
             setattr(os, name, self._wrap(name, getattr(os, name)))
         io.open = builtins.open = self._wrap("fopen", io.open)
-        Transport.post = self._wrap("post", Transport.post)  # type: ignore[method-assign]
+        Transport.ask = self._wrap("ask", Transport.ask)  # type: ignore[method-assign]
 
     def _wrap(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def operation(*arguments: Any, **options: Any) -> Any:
@@ -63,7 +63,7 @@ class Faults:
             if self._kind == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             self._is_full = self._kind == "enospc"
-            if self._kind == "eio" and name != "post":
+            if self._kind == "eio" and name != "ask":
                 raise OSError(errno.EIO, "Input/output error")
             if self._is_full and name in WRITES:
                 raise OSError(errno.ENOSPC, "No space left on device")

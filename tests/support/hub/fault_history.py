@@ -130,7 +130,7 @@ def _last_seq(committer: Committer, name: bytes, client: SigningKey) -> int:
     label_log = committer.log.label(name)
     if label_log is None:
         return 0
-    return committer.log.cursors.client(label_log.label_no, client.public).client_seq
+    return committer.log.cursors.row(label_log.label_no, client.public).cursor.client_seq
 
 
 def in_child(work: Callable[[], None]) -> int:

@@ -215,7 +215,7 @@ def test_a_settled_place_takes_its_event_with_it(open_outbox: Callable[..., Outb
     for slot in slots:
         outbox.journal(slot.attempts)
     outbox.settle(slots[:1])
-    assert [slot.event_id for slot in outbox.slots(LANE, ALL, 9)] == [2]
+    assert [slot.current.event_id for slot in outbox.slots(LANE, ALL, 9)] == [2]
     assert (outbox.pending(HUB), waiting(outbox)) == (1, [])
 
 

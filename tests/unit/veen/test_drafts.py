@@ -43,10 +43,12 @@ def test_nothing_else_is_opened(changed: str) -> None:
         here.open(*others[changed])
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_the_cache_is_bounded_and_forgets() -> None:
     here, body = drafts(), bytes(1 << 20)
     sealed = [here.seal(number, QueuedMessage(FORM, body)) for number in range(20)]
-    assert len(here._sealed) < 10
+    assert 0 < len(here._cache) < 10
     for number, item in enumerate(sealed):
         assert here.open(number, item).body == body
-    assert here._sealed == {}
+    here.forget(range(20))
+    assert here._cache == {}
+    assert [here.open(number, item).body for number, item in enumerate(sealed)] == [body] * 20

@@ -153,13 +153,13 @@ def test_there_is_no_request_beside_the_submits(open_emitter: Callable[..., Emit
     emitter.send(recorder_world.observed())
     transport = emitter._client.session.api.transport
     asked: list[str] = []
-    post = transport.post
+    ask = transport.ask
 
-    def counted(path: str, *more: Any) -> Any:
+    def counted(method: str, path: str, *more: Any) -> Any:
         asked.append(path)
-        return post(path, *more)
+        return ask(method, path, *more)
 
-    transport.post = counted
+    transport.ask = counted
     emitter.emit_many([recorder_world.observed()] * 10)
     emitter.flush()
     assert set(asked) == {"/v1/submit_batch"}
