@@ -3,7 +3,7 @@
 Client, HTTP edge and sequencer run in this one process, each in its own threads, over a real
 socket and real files, with the profile hook of the interpreter in every thread. The HTTP server is
 werkzeug's: the worker class of gunicorn is not counted, and each request is served by a new thread
-that connects to the sequencer (four functions that a worker passes only once).
+that connects to the sequencer (six functions that a worker passes only once).
 
 An event is warm when others of its stream were acknowledged before. Each of several events is
 recorded by itself, from the call of ``Emitter.emit`` until ``Emitter.flush`` has returned its
