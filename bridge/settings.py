@@ -11,7 +11,14 @@ from typing import Any, Final
 from bridge.bundle import BundleLimits
 from bridge.carrier.format import LEAST_VOLUME_BYTES, MAX_PARITY, MAX_VOLUMES, Packing, Preset
 from bridge.stream_map import OFFLINE_LOG, ONLINE_LOG, BridgeStreamMap, StreamRoute, default_target
-from veen.system.config import BadSettings, Table, bridge_part, is_zone, read_settings_file
+from veen.system.config import (
+    BadSettings,
+    HubConfig,
+    Table,
+    bridge_part,
+    is_zone,
+    read_settings_file,
+)
 
 EXPORT_BUNDLE_BYTES: Final = 64 << 20
 EXPORT_BUNDLE_EVENTS: Final = 100_000
@@ -199,15 +206,6 @@ class BridgeZone(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BridgeHubConfig:
-    """The hub of this zone; ``ca`` is a private certificate authority for https."""
-
-    url: str
-    hub_id: bytes
-    ca: Path | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class IdentitySettings:
     """An identity: its client directory, its principal for reads, its capability for writes."""
 
@@ -238,7 +236,7 @@ class BridgeSettings:
 
     zone: BridgeZone
     name: str
-    hub: BridgeHubConfig
+    hub: HubConfig
     bridge: IdentitySettings
     audit: IdentitySettings
     audit_reader: Path
@@ -295,10 +293,8 @@ def _name(table: Table) -> str:
     return name
 
 
-def _hub(table: Table) -> BridgeHubConfig:
-    config = BridgeHubConfig(
-        url=table.url("url"), hub_id=table.key("hub_id"), ca=table.path("ca", None)
-    )
+def _hub(table: Table) -> HubConfig:
+    config = HubConfig(url=table.url("url"), hub_id=table.key("hub_id"), ca=table.path("ca", None))
     table.done()
     return config
 
@@ -326,7 +322,7 @@ def _reader_keys(table: Table) -> ReaderKeys | None:
     return None if client is None else ReaderKeys(client, passphrase_file)
 
 
-def _streams(table: Table, zone: BridgeZone, hub: BridgeHubConfig) -> BridgeStreamMap:
+def _streams(table: Table, zone: BridgeZone, hub: HubConfig) -> BridgeStreamMap:
     """The routes. Online the source is this zone's hub; offline each stream names its hub."""
     routes = []
     for stream in table.tables("streams"):

@@ -14,7 +14,7 @@ import typer
 
 from bridge.audit_log import AuditWriter, ReconciledEntry, RecordedEntry
 from bridge.carrier.verify import VerifyContext
-from bridge.connect import open_bridge_client, recipient
+from bridge.connect import open_bridge_client
 from bridge.reconcile.collect import (
     Carried,
     Collected,
@@ -42,6 +42,7 @@ from cli.console import manner, notice, progress, show, show_text
 from cli.errors import INTEGRITY
 from cli.options import key_in_hex, retry_policy, runtime
 from veen.client.client import Client
+from veen.client.connect import recipient
 from veen.crypto import SigningKey
 from veen.errors import Refused
 from veen.system import durable
@@ -230,7 +231,7 @@ def _record(
             client,
             settings.zone.audit_log,
             origin=settings.name,
-            recipient=recipient(settings.audit_reader, int(time.time())),
+            recipient=recipient(settings.audit_reader, int(time.time()), "audit.reader"),
             clock=lambda: time.time_ns() // 1_000_000,
         )
         writer.settle()

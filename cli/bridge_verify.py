@@ -14,7 +14,6 @@ import typer
 from bridge.carrier.directory import BagPath, carrier_name
 from bridge.carrier.medium import carriers
 from bridge.carrier.verify import VerifyContext, VerifyReport, check_carrier, transcript
-from bridge.connect import tls_of
 from bridge.errors import ADVICE, Level
 from bridge.importer.precheck import Precheck, Prechecked
 from bridge.settings import BridgeSettings, load
@@ -24,6 +23,7 @@ from cli.console import manner, notice, show, show_text, watching
 from cli.errors import INTEGRITY, fail
 from cli.hub_checkpoint import HubIdentityOption
 from cli.options import retry_policy, runtime
+from veen.client.connect import tls_context
 from veen.client.hub_api import HubApi
 from veen.client.transport import Transport
 from veen.identity_store import read_signed
@@ -168,7 +168,7 @@ def prechecked(
             settings.hub.url,
             runtime=runtime(),
             retry_policy=retry_policy(),
-            tls=tls_of(settings.hub),
+            tls=tls_context(settings.hub),
         )
     ) as transport:
         check = Precheck(settings, HubApi(transport))

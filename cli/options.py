@@ -31,13 +31,14 @@ from veen.crypto import SigningKey
 from veen.errors import Malformed, Untrusted
 from veen.keystore.card import IdentityCard
 from veen.keystore.directory import ClientDir
+from veen.keystore.passphrase import read_passphrase
 from veen.label import Profile
+from veen.system.config import BadSettings
 from veen.system.environment import Runtime
 from veen.system.signals import interruptible_sleep
 from veen.wire.api import StatusResponse
 
 VARIABLE: Final = "VEEN_PASSPHRASE"
-_MAX_BYTES: Final = 4096
 
 PassphraseFileOption = Annotated[
     Path | None,
@@ -80,12 +81,10 @@ def _given(file: Path | None) -> bytes | None:
 
 
 def _read(file: Path) -> bytes:
-    with file.open("rb") as source:
-        raw = source.read(_MAX_BYTES + 1)
-    line = raw.removesuffix(b"\n").removesuffix(b"\r")
-    if not line or len(raw) > _MAX_BYTES or b"\n" in line:
-        raise typer.BadParameter(f"{file}: expected one line of at most {_MAX_BYTES} bytes")
-    return line
+    try:
+        return read_passphrase(file)
+    except BadSettings as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def _asked(what: str, *, twice: bool) -> bytes | None:

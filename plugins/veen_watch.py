@@ -157,11 +157,12 @@ def _key(client: Path, passphrase_file: Path | None) -> Any:
     """The identity, read without taking its lock, so that tasks can use it."""
     from veen.keystore.card import identity_of  # noqa: PLC0415
     from veen.keystore.directory import ClientDir  # noqa: PLC0415 - only a hub elsewhere asks
+    from veen.keystore.passphrase import read_passphrase  # noqa: PLC0415
     from veen.keystore.sealed import Secrets  # noqa: PLC0415
 
     given = os.environb.get(b"VEEN_PASSPHRASE")
     if passphrase_file is not None:
-        given = passphrase_file.read_bytes().removesuffix(b"\n").removesuffix(b"\r")
+        given = read_passphrase(passphrase_file)
     sealed = ClientDir(client).sealed()
     opened = sealed.open(None if sealed.is_plain else given)
     return identity_of(Secrets.decode(opened), is_plain=sealed.is_plain).client

@@ -25,6 +25,7 @@ from veen.events import MAX_NAME_BYTES
 from veen.objects.port import StoreLocation, StoreSettings
 from veen.system.config import (
     BadSettings,
+    HubConfig,
     Table,
     is_zone,
     read_settings_file,
@@ -268,18 +269,16 @@ class OpenerConfig(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecorderHubConfig:
-    """``client`` is the recorder's own identity; ``reader`` the card that events are sealed to.
+class RecorderHubConfig(HubConfig):
+    """The hub, and who acts there: ``client`` is the recorder's own identity, ``reader`` the card
+    that events are sealed to.
 
     ``reader_keys`` is the keystore of that card, which processes of the zone read without locking
     it; without it, each process uses the keys of its own identity.
     """
 
-    url: str
-    hub_id: bytes
     client: Path
     passphrase_file: Path | None
-    ca: Path | None
     principal: str | None
     reader: Path | None
     reader_keys: Path | None = None

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from veen.crypto import SigningKey
 from veen.keystore.card import Identity, identity_of
 from veen.keystore.directory import ClientDir
+from veen.keystore.passphrase import read_passphrase
 from veen.keystore.sealed import Secrets
 
 if TYPE_CHECKING:
@@ -60,5 +61,5 @@ def auditor(directory: Path | None, passphrase_file: Path | None) -> SigningKey:
 
 def _passphrase(file: Path | None) -> bytes | None:
     if file is not None:
-        return file.read_bytes().removesuffix(b"\n").removesuffix(b"\r")
+        return read_passphrase(file)
     return os.environb.get(PASSPHRASE)

@@ -17,7 +17,7 @@ from typing import ClassVar, TypeVar
 
 from bridge.audit_log import AuditWriter, Clock, ExportSuccess
 from bridge.carrier.format import CarrierLedger, CarrierLedgerEntry
-from bridge.connect import open_bridge_client, reader_keys, recipient
+from bridge.connect import open_bridge_client, reader_keys
 from bridge.exporter.build import (
     BodyOpener,
     Caps,
@@ -38,6 +38,7 @@ from bridge.settings import BridgeSettings, ExportSettings
 from bridge.stream_map import ONLINE_LOG
 from veen.client.checkpoints import latest_recorder_checkpoint, verify_recorder_checkpoint
 from veen.client.client import Client
+from veen.client.connect import recipient
 from veen.client.session import Session
 from veen.client.transport import HubRefused, RetryPolicy
 from veen.errors import Malformed, Untrusted, VeenError
@@ -381,7 +382,7 @@ def _exporter(
         auditor,
         ONLINE_LOG,
         origin=settings.name,
-        recipient=recipient(settings.audit_reader, run.runtime.clock()),
+        recipient=recipient(settings.audit_reader, run.runtime.clock(), "audit.reader"),
         clock=run.now_ms,
     )
     return Exporter(

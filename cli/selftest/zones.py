@@ -25,7 +25,7 @@ from bridge.importer.outcome import ImportOutcome
 from bridge.importer.run import ImportRequest, run_import
 from bridge.prove.imports import Completions, read_completions
 from bridge.reconcile.collect import Carried, Collected, Listener, NullCollector, collect_offline
-from bridge.settings import BridgeHubConfig, BridgeSettings, IdentitySettings, parse
+from bridge.settings import BridgeSettings, IdentitySettings, parse
 from bridge.stream_map import IMPORTS, OFFLINE_LOG, ONLINE_LOG
 from bridge.trust import TrustStore, pin_exporter, pin_hub
 from cli.selftest.samples import expect
@@ -48,6 +48,7 @@ from veen.events import IMPORT_SCHEMA, RECORD_SCHEMA, ImportedEvent, RecordEvent
 from veen.keystore.directory import ClientDir
 from veen.label import stream_id
 from veen.recorder_checkpoint import RecorderCheckpoint
+from veen.system.config import HubConfig
 from veen.system.environment import Runtime
 from veen.system.signals import signals_unwind
 from veen.wire.api import RegisterRequest, StreamsResponse
@@ -169,7 +170,7 @@ class BridgeSide:
             principal=detail.get("principal"),
             capability=self.root / f"{name}.cap" if self.people[name].writes else None,
         )
-        hub = BridgeHubConfig(url=self.hub.url, hub_id=self.identity.hub_id, ca=None)
+        hub = HubConfig(url=self.hub.url, hub_id=self.identity.hub_id, ca=None)
         with open_bridge_client(
             hub, identity, runtime=self.runtime(), retry_policy=self.retry_policy
         ) as client:

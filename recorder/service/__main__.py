@@ -48,6 +48,7 @@ from veen.captoken import CapToken
 from veen.client.client import Client
 from veen.client.transport import RetryPolicy
 from veen.errors import VeenError
+from veen.keystore.passphrase import read_passphrase
 from veen.objects.port import StoreLocation
 from veen.system.child_process import EXIT_REFUSED
 from veen.system.environment import Runtime
@@ -216,7 +217,7 @@ def _passphrase(settings: RecorderSettings) -> bytes | None:
     file = settings.hub.passphrase_file
     if file is None:
         return os.environb.get(_PASSPHRASE)
-    return file.read_bytes().removesuffix(b"\n").removesuffix(b"\r")
+    return read_passphrase(file)
 
 
 def _runtime() -> Runtime:

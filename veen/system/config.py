@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Never, TypeVar
@@ -186,6 +187,15 @@ def read_settings_file(path: Path, parse: Callable[[dict[str, Any]], T], example
         return parse(document)
     except BadSettings as error:
         raise BadSettings(f"{path}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubConfig:
+    """The hub of this zone; ``ca`` is a private certificate authority for https."""
+
+    url: str
+    hub_id: bytes
+    ca: Path | None
 
 
 def is_zone(document: dict[str, Any]) -> bool:

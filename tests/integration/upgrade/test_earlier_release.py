@@ -25,13 +25,14 @@ from bridge.importer.directory import ImportDirectory
 from bridge.importer.ledger import ImportLedger
 from bridge.importer.reason import quarantined
 from bridge.importer.status import import_status
-from bridge.settings import BridgeHubConfig, IdentitySettings
+from bridge.settings import IdentitySettings
 from bridge.stream_map import OFFLINE_LOG
 from cli.main import app
 from cli.selftest.world import HubUnderTest
 from support.paths import GOLDEN
 from veen.client.client import Client
 from veen.hub_identity import HubIdentity
+from veen.system.config import HubConfig
 from veen.system.environment import Runtime
 from zone import state
 from zone.directory import ZoneHome
@@ -56,7 +57,7 @@ def reader(zone: Path, hub: HubUnderTest) -> Iterator[Client]:
         client=zone / "reader", passphrase_file=None, principal="reader", capability=None
     )
     hub_id = HubIdentity.decode((zone / "hub" / "hub-identity.cbor").read_bytes()).hub_id
-    config = BridgeHubConfig(url=hub.url, hub_id=hub_id, ca=None)
+    config = HubConfig(url=hub.url, hub_id=hub_id, ca=None)
     chance = random.Random(7)
     runtime = Runtime(clock=lambda: int(time.time()), random=chance.randbytes, sleep=time.sleep)
     with open_bridge_client(config, identity, runtime=runtime) as client:
