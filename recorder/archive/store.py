@@ -133,14 +133,25 @@ class HubArchive:
 
 
 def hubs(store: Store) -> Iterator[bytes]:
-    """Yield the hubs that a store holds, with one listing request for each."""
+    """Yield the hubs that a store holds an archive of, with one or two listing requests for each.
+
+    A recorder stores its checkpoints under the keys of the archive, even if there is none.
+    """
     after = ""
     while (key := next(store.objects.keys("hubs/", start_after=after), None)) is not None:
         name = key.split("/")[1]
-        if _HUB_ID.fullmatch(name):
+        if _HUB_ID.fullmatch(name) and _has_archive(store, name, key):
             yield bytes.fromhex(name)
         # "0" follows "/", so this sorts after every key of this hub.
         after = f"hubs/{name}0"
+
+
+def _has_archive(store: Store, hub: str, first_key: str) -> bool:
+    prefix = f"hubs/{hub}/"
+    if not first_key.startswith(f"{prefix}{layout.RECORDER}/"):
+        return True
+    after = f"{prefix}{layout.RECORDER}0"
+    return next(store.objects.keys(prefix, start_after=after), None) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from recorder.archive.manifest import ArchiveKeys
 from veen import label
 from veen.client.session import Session, followed_identity
 from veen.errors import Malformed, Untrusted, VeenError
 from veen.hub_identity import HubIdentity, new_identity
 from veen.log import layout
+from veen.log.layout import RecorderName
 from veen.objects.port import ObjectStore
 from veen.recorder_checkpoint import RecorderCheckpoint
 from veen.system import durable, filelock
@@ -44,6 +46,11 @@ class RecorderCheckpointName(NamedTuple):
         return cls(checkpoint.created_at, checkpoint.checkpoint_id)
 
     @property
+    def short(self) -> RecorderName:
+        """The name in a hub's data directory and in an archive."""
+        return RecorderName.of(self.created_at, self.checkpoint_id)
+
+    @property
     def stem(self) -> str:
         return f"{self.created_at:020d}-{self.checkpoint_id.hex()}"
 
@@ -60,13 +67,24 @@ def parse_name(file: str) -> RecorderCheckpointName | None:
 
 @dataclass(frozen=True, slots=True)
 class HubPrefix:
-    """Key prefixes of a hub's recorder in object storage."""
+    """Keys of a hub's recorder in object storage.
+
+    A checkpoint has the key that ``veen archive push`` gives it, so that a store holds it once.
+    """
 
     hub_id: bytes
 
     @property
-    def checkpoints(self) -> str:
+    def earlier_checkpoints(self) -> str:
+        """The prefix under which earlier releases stored a second copy of checkpoints."""
         return f"recorder/{self.hub_id.hex()}/checkpoints/"
+
+    @property
+    def checkpoints(self) -> str:
+        return ArchiveKeys(self.hub_id).file(f"{layout.RECORDER}/")
+
+    def checkpoint(self, name: RecorderCheckpointName) -> str:
+        return ArchiveKeys(self.hub_id).file(layout.recorder_checkpoint(name.short))
 
     def anchors(self, checkpoint_id: bytes) -> str:
         return f"recorder/{self.hub_id.hex()}/anchors/{checkpoint_id.hex()}/"
@@ -291,11 +309,11 @@ class CheckpointStore:
         if self._objects is None or not files(self.home.unstored):
             return 0
         with self.home.held():
-            waiting = files(self.home.unstored)
-            for file in waiting:
-                path = self.home.unstored / file
-                self._objects.put(self._prefix.checkpoints + file, path.read_bytes())
-                durable.rename(path, self.home.checkpoints / file)
+            waiting = [name for name in map(parse_name, files(self.home.unstored)) if name]
+            for name in waiting:
+                path = self.home.unstored / name.file
+                self._objects.put(self._prefix.checkpoint(name), path.read_bytes())
+                durable.rename(path, self.home.checkpoints / name.file)
                 durable.sync_directory(self.home.unstored)
         return len(waiting)
 
@@ -303,16 +321,38 @@ class CheckpointStore:
         """Download checkpoints that only object storage holds; return how many."""
         if self._objects is None:
             return 0
-        prefix, known, fetched = self._prefix.checkpoints, set(self.names()), 0
-        with self.home.held():
-            for key in self._objects.keys(prefix):
-                name = parse_name(key.removeprefix(prefix))
-                if name is None or name in known:
-                    continue
-                raw = self._objects.get(key, expect=name.checkpoint_id)
-                durable.write_once(self.home.checkpoints / name.file, raw)
-                fetched += 1
+        fetched = 0
+        for documents in (self._archived, self._of_earlier_release):
+            with self.home.held():
+                for name, raw in documents(self._objects, set(self.names())):
+                    durable.write_once(self.home.checkpoints / name.file, raw)
+                    fetched += 1
         return fetched
+
+    def _archived(
+        self, objects: ObjectStore, known: set[RecorderCheckpointName]
+    ) -> Iterator[tuple[RecorderCheckpointName, bytes]]:
+        """Checkpoints of the archive that are not known; its keys have the start of an id."""
+        here = {name.short for name in known}
+        prefix = ArchiveKeys(self._prefix.hub_id).prefix
+        for key in objects.keys(self._prefix.checkpoints):
+            short = layout.parse_recorder_checkpoint(key.removeprefix(prefix))
+            if short is None or short in here:
+                continue
+            raw = objects.get(key)
+            name = RecorderCheckpointName.of(_decode(key, raw))
+            if name.short != short:
+                raise Untrusted(f"{key}: expected the recorder checkpoint of its name, got {name}")
+            yield name, raw
+
+    def _of_earlier_release(
+        self, objects: ObjectStore, known: set[RecorderCheckpointName]
+    ) -> Iterator[tuple[RecorderCheckpointName, bytes]]:
+        prefix = self._prefix.earlier_checkpoints
+        for key in objects.keys(prefix):
+            name = parse_name(key.removeprefix(prefix))
+            if name is not None and name not in known:
+                yield name, objects.get(key, expect=name.checkpoint_id)
 
     def names(self) -> list[RecorderCheckpointName]:
         """The names of all checkpoints stored here, by time."""
@@ -332,13 +372,17 @@ class CheckpointStore:
 
 def read_document(path: Path, name: RecorderCheckpointName | None = None) -> RecorderCheckpoint:
     """Decode a checkpoint file, which must match its name."""
-    try:
-        checkpoint = RecorderCheckpoint.decode(path.read_bytes())
-    except Malformed as error:
-        raise Malformed(f"{path}: expected a recorder checkpoint: {error}") from error
+    checkpoint = _decode(str(path), path.read_bytes())
     if name is not None and RecorderCheckpointName.of(checkpoint) != name:
         raise Untrusted(f"{path}: expected the recorder checkpoint of its name, got another")
     return checkpoint
+
+
+def _decode(where: str, raw: bytes) -> RecorderCheckpoint:
+    try:
+        return RecorderCheckpoint.decode(raw)
+    except Malformed as error:
+        raise Malformed(f"{where}: expected a recorder checkpoint: {error}") from error
 
 
 class HubIdentityUnknown(VeenError):

@@ -169,8 +169,10 @@ def test_made_kept_anchored_and_proven(world: World) -> None:
         (made["checkpoint_id"], 1)
     ]
     assert world.veen("anchor", "list")["status"]["waiting"] == 0
-    stored = sorted(path.name for path in (world.folder / "objects").rglob("*.cbor"))
-    assert stored == sorted([retained(world).name, "file-1.cbor"])
+    stored = {path.name: path for path in (world.folder / "objects").rglob("*.cbor")}
+    (at_hub,) = (world.hub.data / "recorder").iterdir()
+    assert sorted(stored) == sorted([at_hub.name, "file-1.cbor"])
+    assert stored[at_hub.name].read_bytes() == at_hub.read_bytes() == retained(world).read_bytes()
 
 
 def test_an_anchor_is_refused_where_its_proof_was_touched(world: World, tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from recorder.archive.manifest import ArchiveKeys
+from recorder.archive.store import hubs
 from recorder.checkpoints.checkpoints import verify_chain, verify_next
 from recorder.checkpoints.store import (
     CheckpointCadence,
@@ -19,9 +21,11 @@ from recorder.checkpoints.store import (
 )
 from support.recorder import anchor_documents
 from veen.crypto import SigningKey
+from veen.digest import h
 from veen.errors import Malformed, Untrusted
 from veen.log import layout
-from veen.objects.port import ObjectDamaged, Store, StoreUnavailable
+from veen.log.layout import RecorderName
+from veen.objects.port import Store, StoreUnavailable
 
 
 def test_refuses_a_file_that_is_not_what_it_is_called(checkpoint_store: CheckpointStore) -> None:
@@ -49,9 +53,36 @@ def test_refuses_damaged_objects(
     elsewhere = CheckpointStore(
         CheckpointDirectory(tmp_path / "elsewhere"), anchor_documents.HUB.hub_id, store.objects
     )
-    with pytest.raises(ObjectDamaged):
+    with pytest.raises(Untrusted, match="recorder checkpoint of its name"):
         elsewhere.fetch()
     assert elsewhere.names() == []
+
+
+def test_an_object_has_the_key_of_the_archive_and_is_no_archive(
+    checkpoint_store: CheckpointStore, store: Store
+) -> None:
+    item = anchor_documents.a_checkpoint()
+    checkpoint_store.put(item)
+    hub_id = anchor_documents.HUB.hub_id
+    name = RecorderName.of(item.created_at, item.checkpoint_id)
+    key = ArchiveKeys(hub_id).file(layout.recorder_checkpoint(name))
+    assert list(store.objects.keys("")) == [key]
+    assert store.objects.get(key) == item.encode()
+    assert list(hubs(store)) == []
+    store.objects.put(ArchiveKeys(hub_id).version(h(b"x")), b"x")
+    assert list(hubs(store)) == [hub_id]
+
+
+def test_reads_the_copies_of_an_earlier_release(
+    home: CheckpointDirectory, checkpoint_store: CheckpointStore, store: Store
+) -> None:
+    old, new = (anchor_documents.a_checkpoint(anchor_documents.START + n) for n in (1, 2))
+    place = f"recorder/{anchor_documents.HUB.hub_id.hex()}/checkpoints/"
+    store.objects.put(place + RecorderCheckpointName.of(old).file, old.encode())
+    store.objects.put(place + RecorderCheckpointName.of(new).file, new.encode())
+    checkpoint_store.put(new)
+    assert (checkpoint_store.fetch(), checkpoint_store.fetch()) == (1, 0)
+    assert list(map(checkpoint_store.get, checkpoint_store.names())) == [old, new]
 
 
 def test_refuses_checkpoints_that_go_back() -> None:
