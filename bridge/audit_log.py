@@ -12,6 +12,7 @@ from dataclasses import MISSING, dataclass, fields
 from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple, Self, get_type_hints
 
+from bridge.carrier.format import NO_ENTRY, CarrierLedgerEntry
 from veen.client.client import Client
 from veen.client.log_head import Pair
 from veen.errors import Malformed, Unopenable, VeenError
@@ -143,6 +144,20 @@ class ExportBegin(AuditEvent):
     to_seq: int
     checkpoint_id: bytes
     checkpoint_at: int
+
+    def ledger_entry(self, last: CarrierLedgerEntry | None) -> CarrierLedgerEntry:
+        """The entry of the exporter's ledger, which follows ``last``."""
+        return CarrierLedgerEntry(
+            n=self.n,
+            prev=last.entry_hash() if last else NO_ENTRY,
+            bundle_id=self.bundle_id,
+            hub_id=self.source_hub_id,
+            stream=self.stream,
+            from_seq=self.from_seq,
+            to_seq=self.to_seq,
+            checkpoint_id=self.checkpoint_id,
+            created_at=self.checkpoint_at,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

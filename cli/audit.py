@@ -18,7 +18,14 @@ from cli.console import manner, progress, show
 from cli.errors import INTEGRITY, OK, UNPROVEN
 from cli.hub_checkpoint import KnownHubOptions, end_unproven, own_identity
 from cli.options import ConfigOption, HubIdOption, PassphraseFileOption, key_in_hex, passphrase_of
-from cli.store_options import ConfOption, Submission, submit
+from cli.store_options import (
+    AddressingOption,
+    ConfOption,
+    EndpointOption,
+    RegionOption,
+    Submission,
+    submit,
+)
 from hub.settings import load
 from hub.storage.datadir import DataDir, DataDirLock
 from hub.storage.relearn import acknowledged
@@ -58,19 +65,9 @@ class LogOptions:
         typer.Option("--store", metavar="URL", help="file:///path or s3://bucket/prefix."),
     ] = None
     hub_id: HubIdOption = None
-    endpoint: Annotated[
-        str | None,
-        typer.Option("--endpoint", metavar="URL", help="Endpoint of an S3-compatible store."),
-    ] = None
-    region: Annotated[
-        str, typer.Option("--region", metavar="NAME", help="Region of the bucket.")
-    ] = "us-east-1"
-    addressing: Annotated[
-        str,
-        typer.Option(
-            "--addressing", metavar="HOW", help="Addressing style: auto, path or virtual."
-        ),
-    ] = "auto"
+    endpoint: EndpointOption = None
+    region: RegionOption = "us-east-1"
+    addressing: AddressingOption = "auto"
     data_dir: Annotated[
         Path | None, typer.Option("--data-dir", metavar="DIR", help="Data directory of a hub.")
     ] = None

@@ -72,6 +72,19 @@ _SETTING: Final = re.compile(r"spark\.[^=\s]+=.*")
 LOCAL_MASTER: Final = "local[*]"
 
 
+EndpointOption = Annotated[
+    str | None,
+    typer.Option("--endpoint", metavar="URL", help="Endpoint of an S3-compatible store."),
+]
+RegionOption = Annotated[
+    str, typer.Option("--region", metavar="NAME", help="Region of the bucket.")
+]
+AddressingOption = Annotated[
+    str,
+    typer.Option("--addressing", metavar="HOW", help="Addressing style: auto, path or virtual."),
+]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreOptions:
     """A store, and a hub in it."""
@@ -80,19 +93,9 @@ class StoreOptions:
         str, typer.Option("--store", metavar="URL", help="file:///path or s3://bucket/prefix.")
     ]
     hub_id: HubIdOption = None
-    endpoint: Annotated[
-        str | None,
-        typer.Option("--endpoint", metavar="URL", help="Endpoint of an S3-compatible store."),
-    ] = None
-    region: Annotated[
-        str, typer.Option("--region", metavar="NAME", help="Region of the bucket.")
-    ] = "us-east-1"
-    addressing: Annotated[
-        str,
-        typer.Option(
-            "--addressing", metavar="HOW", help="Addressing style: auto, path or virtual."
-        ),
-    ] = "auto"
+    endpoint: EndpointOption = None
+    region: RegionOption = "us-east-1"
+    addressing: AddressingOption = "auto"
     accept_overwriting_store: Annotated[
         bool,
         typer.Option(

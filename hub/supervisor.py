@@ -19,7 +19,6 @@ from typing import Any
 
 from hub.settings import HubSettings, load, parse_key, with_options
 from hub.storage.datadir import DataDir
-from veen.errors import VeenError
 from veen.system import durable
 from veen.system.child_process import (
     EXIT_REFUSED,
@@ -29,7 +28,7 @@ from veen.system.child_process import (
     say_ready,
     start_ready,
 )
-from veen.system.log_file import DEFAULT_BACKUPS, DEFAULT_MAX_BYTES, begin_logging
+from veen.system.log_file import begin_logging, log_size
 
 _log = logging.getLogger(__name__)
 
@@ -78,16 +77,7 @@ def parse_launch(arguments: list[str]) -> HubLaunch:
 def begin(launch: HubLaunch) -> None:
     """Set up a process: private files, logs to standard error, rotated by size."""
     os.umask(0o077)
-    begin_logging(*_log_size(launch), bare=("hub.submit",))  # one JSON document a line
-
-
-def _log_size(launch: HubLaunch) -> tuple[int, int]:
-    """The log size of the settings; invalid settings are refused later, when there is a log."""
-    try:
-        settings = launch.settings()
-    except VeenError:
-        return DEFAULT_MAX_BYTES, DEFAULT_BACKUPS
-    return settings.log_max_bytes, settings.log_backups
+    begin_logging(*log_size(launch.settings), bare=("hub.submit",))  # one JSON document a line
 
 
 def begin_as_child(launch: HubLaunch) -> None:

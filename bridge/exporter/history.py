@@ -15,7 +15,7 @@ from bridge.audit_log import (
     ExportSuccess,
     RecordedEntry,
 )
-from bridge.carrier.format import NO_ENTRY, TAIL, CarrierLedger, CarrierLedgerEntry
+from bridge.carrier.format import TAIL, CarrierLedger, CarrierLedgerEntry
 from bridge.stream_map import ONLINE_LOG
 from bridge.verify import HeldRoots
 from veen.errors import Untrusted
@@ -136,14 +136,4 @@ def _following(
             f"{event.n}: two exporters have used one identity; stop both, and give the bridge "
             "a new identity"
         )
-    return CarrierLedgerEntry(
-        n=event.n,
-        prev=entries[-1].entry_hash() if entries else NO_ENTRY,
-        bundle_id=event.bundle_id,
-        hub_id=event.source_hub_id,
-        stream=event.stream,
-        from_seq=event.from_seq,
-        to_seq=event.to_seq,
-        checkpoint_id=event.checkpoint_id,
-        created_at=event.checkpoint_at,
-    )
+    return event.ledger_entry(entries[-1] if entries else None)

@@ -22,7 +22,7 @@ from bridge.audit_log import (
     RecordedEntry,
     parse,
 )
-from bridge.carrier.format import NO_ENTRY, CarrierLedgerEntry
+from bridge.carrier.format import CarrierLedgerEntry
 from bridge.reconcile.facts import (
     BundleFact,
     BundleState,
@@ -73,7 +73,7 @@ def online_facts(log: Iterable[RecordedEntry]) -> Iterator[Fact]:
         elif isinstance(event, ExportBegin):
             last = ledgers.get(event.bridge_id)
             if event.n == (last.n + 1 if last else 1):
-                ledgers[event.bridge_id] = entry = _entry(event, last)
+                ledgers[event.bridge_id] = entry = event.ledger_entry(last)
                 yield LedgerFact(
                     event.bridge_id, entry.n, entry.prev, entry.entry_hash(), entry.bundle_id or b""
                 )
@@ -124,20 +124,6 @@ def _known_place(event: ImportQuarantined) -> tuple[bytes, str, int, int]:
     if event.source_hub_id and event.stream and event.from_seq and event.to_seq:
         return event.source_hub_id, event.stream, event.from_seq, event.to_seq
     return b"", "", 0, 0
-
-
-def _entry(event: ExportBegin, last: CarrierLedgerEntry | None) -> CarrierLedgerEntry:
-    return CarrierLedgerEntry(
-        n=event.n,
-        prev=last.entry_hash() if last else NO_ENTRY,
-        bundle_id=event.bundle_id,
-        hub_id=event.source_hub_id,
-        stream=event.stream,
-        from_seq=event.from_seq,
-        to_seq=event.to_seq,
-        checkpoint_id=event.checkpoint_id,
-        created_at=event.checkpoint_at,
-    )
 
 
 @dataclass(frozen=True, slots=True)

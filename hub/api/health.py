@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import time
 from typing import Final
@@ -18,6 +17,7 @@ from hub.disk import disk_space
 from hub.metrics import DiskMetrics
 from hub.sequencer.committer import Unavailable
 from hub.sequencer.ipc import HubTimes
+from veen.system.http_server import is_local_peer
 from veen.system.zone_parts import ZoneParts
 from veen.wire.api import HealthResponse, ReadyResponse
 
@@ -81,7 +81,7 @@ def _warnings(times: HubTimes, disk: str | None) -> tuple[str, ...] | None:
 @bp.get("/metrics")
 def metrics() -> Response:
     hub = hub_context()
-    if not _is_local():
+    if not is_local_peer(request.remote_addr, request.headers):
         hub.access.manager(no_body().raw)
     gauges = CollectorRegistry()
     gauges.register(DiskMetrics(lambda: disk_space(hub.datadir, int(time.time()))))
@@ -97,13 +97,3 @@ def _collected(hub: HubContext) -> CollectorRegistry:
     registry = CollectorRegistry()
     MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
     return registry
-
-
-def _is_local() -> bool:
-    """Whether the peer is on this host; a request forwarded by a proxy is not."""
-    if "X-Forwarded-For" in request.headers or "Forwarded" in request.headers:
-        return False
-    try:
-        return ipaddress.ip_address(request.remote_addr or "").is_loopback
-    except ValueError:
-        return False

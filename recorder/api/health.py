@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import time
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from recorder.service import follower_report
 from recorder.service.errors import ErrorCode, Refusal, unavailable
 from recorder.settings import AUDITOR, RecorderSettings
 from veen.objects.port import S3Settings
+from veen.system.http_server import is_local_peer
 from veen.system.zone_parts import ZoneParts
 
 bp = Blueprint("health", __name__)
@@ -118,7 +118,10 @@ def _not_asked(status: IndexStatus) -> str:
 
 @bp.get("/metrics")
 def metrics() -> Response:
-    if not _is_local() and AUDITOR not in query_context().credentials.principal().roles:
+    if (
+        not is_local_peer(request.remote_addr, request.headers)
+        and AUDITOR not in query_context().credentials.principal().roles
+    ):
         raise Refusal(
             ErrorCode.UNAUTHORIZED, "metrics: expected an auditor or a request from this host"
         )
@@ -205,13 +208,3 @@ def _index(context: QueryContext) -> IndexStatus | None:
         return status(context.index, int(time.time()))
     except NoIndex:
         return None
-
-
-def _is_local() -> bool:
-    """Whether the peer is on this host; a forwarded request comes from elsewhere."""
-    if "X-Forwarded-For" in request.headers or "Forwarded" in request.headers:
-        return False
-    try:
-        return ipaddress.ip_address(request.remote_addr or "").is_loopback
-    except ValueError:
-        return False

@@ -138,5 +138,5 @@ def pruned(session: Session, heads: Mapping[str, int]) -> Iterator[PrunedStream]
         if not head or not name.startswith(NAMESPACE):
             continue
         log = LabelLogRef(session.labels(name, DEFAULT_PROFILE), name, 0)
-        if not is_readable(session, log, 1):
-            yield PrunedStream(name, first_readable(session, log, 1, head))
+        if not is_readable(session.api, log.label, 1):
+            yield PrunedStream(name, first_readable(session.api, log.label, 1, head))

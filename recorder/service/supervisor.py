@@ -24,7 +24,6 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from recorder.settings import RecorderSettings, load, refuse_unmapped
-from veen.errors import VeenError
 from veen.system import durable
 from veen.system.child_process import (
     EXIT_REFUSED,
@@ -34,7 +33,7 @@ from veen.system.child_process import (
     say_ready,
     start_ready,
 )
-from veen.system.log_file import DEFAULT_BACKUPS, DEFAULT_MAX_BYTES, begin_logging
+from veen.system.log_file import begin_logging, log_size
 
 _log = logging.getLogger(__name__)
 
@@ -229,17 +228,8 @@ def parse_launch(arguments: list[str]) -> ServiceLaunch:
 def begin(launch: ServiceLaunch) -> None:
     """Set up a process: private files, and logs to standard error with limited size."""
     os.umask(0o077)
-    begin_logging(*_log_size(launch))
+    begin_logging(*log_size(lambda: launch.settings().query))
     logging.getLogger("httpx").setLevel("WARNING")
-
-
-def _log_size(launch: ServiceLaunch) -> tuple[int, int]:
-    """The log size of the settings; invalid settings are refused later, when logging works."""
-    try:
-        settings = launch.settings().query
-    except VeenError:
-        return DEFAULT_MAX_BYTES, DEFAULT_BACKUPS
-    return settings.log_max_bytes, settings.log_backups
 
 
 def begin_as_child(launch: ServiceLaunch) -> None:

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 
 from veen.checkpoint import Checkpoint
 from veen.client.hub_api import HubApi
-from veen.client.log_head import LabelLogRef, is_missing
+from veen.client.log_head import LabelLogRef, first_readable, is_missing, is_readable
 from veen.client.session import Session
 from veen.client.transport import HubRefused
 from veen.client.verified_read import LabelRange, pages
-from veen.errors import Code, Untrusted
+from veen.errors import Untrusted
 from veen.hub_identity import HubIdentity
 from veen.mmr import EMPTY, Peaks
 from veen.msg import Msg
@@ -171,7 +171,7 @@ def verify_recomputed(
     If the first entries are pruned, the oldest receipt confirms the peaks before it.
     """
     upto = checkpoint.upto_seq
-    first = _first_readable(api, log.label, upto)
+    first = 1 if is_readable(api, log.label, 1) else first_readable(api, log.label, 1, upto)
     peaks = EMPTY if first == 1 else _peaks_before(api, log, hub, first)
     for page in pages(api, log, LabelRange(from_seq=first, to_seq=upto)):
         for entry in page.items:
@@ -215,27 +215,3 @@ def _peaks_before(api: HubApi, log: LabelLogRef, hub: HubIdentity, first: int) -
             f"{log.at(first)}: the peaks of the hub do not give the root of its receipt"
         )
     return peaks
-
-
-def _first_readable(api: HubApi, label: bytes, last: int) -> int:
-    """The first entry that is not pruned; entries are pruned from the start, without holes."""
-    if _is_readable(api, label, 1):
-        return 1
-    gone, there = 1, last
-    while there - gone > 1:
-        middle = (gone + there) // 2
-        if _is_readable(api, label, middle):
-            there = middle
-        else:
-            gone = middle
-    return there
-
-
-def _is_readable(api: HubApi, label: bytes, seq: int) -> bool:
-    try:
-        api.receipt(label, seq)
-    except HubRefused as error:
-        if error.code != Code.NOT_FOUND.value:
-            raise
-        return False
-    return True

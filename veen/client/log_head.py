@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from veen.client.hub_api import HubApi
 from veen.client.session import Session
 from veen.client.transport import Fork, HubRefused, Unreachable
 from veen.digest import h
@@ -147,10 +148,10 @@ def receipt_at(session: Session, log: LabelLogRef, seq: int) -> Receipt:
     return receipt
 
 
-def is_readable(session: Session, log: LabelLogRef, seq: int) -> bool:
+def is_readable(api: HubApi, label: bytes, seq: int) -> bool:
     """Whether the entry is not pruned."""
     try:
-        session.api.receipt(log.label, seq)
+        api.receipt(label, seq)
     except HubRefused as error:
         if not is_missing(error):
             raise
@@ -158,11 +159,11 @@ def is_readable(session: Session, log: LabelLogRef, seq: int) -> bool:
     return True
 
 
-def first_readable(session: Session, log: LabelLogRef, gone: int, there: int) -> int:
+def first_readable(api: HubApi, label: bytes, gone: int, there: int) -> int:
     """The first entry that is not pruned, by bisection; entries are pruned from the start."""
     while there - gone > 1:
         middle = (gone + there) // 2
-        if is_readable(session, log, middle):
+        if is_readable(api, label, middle):
             there = middle
         else:
             gone = middle

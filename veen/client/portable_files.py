@@ -296,8 +296,8 @@ class _Export:
         if end is None:
             return None
         first = 1
-        if not is_readable(self._session, log, 1):
-            first = first_readable(self._session, log, 1, end.stream_seq)
+        if not is_readable(self._session.api, log.label, 1):
+            first = first_readable(self._session.api, log.label, 1, end.stream_seq)
         ahead = checkpoints(self._session, log, first)
         checkpoint, last = next(ahead, None), end
         for pair in self._replayed(log, first, end.stream_seq):

@@ -153,9 +153,9 @@ def _replay(
 def _first(session: Session, log: LabelLogRef, view: LabelView, end: Receipt | None) -> int:
     """The first stream_seq to read: after the view, or the first that is not pruned."""
     start = view.peaks.size + 1
-    if end is None or start > end.stream_seq or is_readable(session, log, start):
+    if end is None or start > end.stream_seq or is_readable(session.api, log.label, start):
         return start
-    first = first_readable(session, log, start, end.stream_seq)
+    first = first_readable(session.api, log.label, start, end.stream_seq)
     _verify_pruned(session, log, view, receipt_at(session, log, first))
     return first
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
 from selectors import EVENT_READ
 from threading import Lock
@@ -256,3 +257,19 @@ def server_options(settings: ServerSettings) -> dict[str, Any]:
     if settings.tls_client_ca is not None:
         options |= {"ca_certs": str(settings.tls_client_ca), "cert_reqs": 2}
     return options
+
+
+class Headers(Protocol):
+    """The headers of a request, by name."""
+
+    def __contains__(self, name: str, /) -> bool: ...
+
+
+def is_local_peer(address: str | None, headers: Headers) -> bool:
+    """Whether a request comes from this host; one that a proxy has forwarded does not."""
+    if "X-Forwarded-For" in headers or "Forwarded" in headers:
+        return False
+    try:
+        return ip_address(address or "").is_loopback
+    except ValueError:
+        return False

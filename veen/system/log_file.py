@@ -13,13 +13,14 @@ import logging
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Final, Protocol
 
+from veen.errors import VeenError
 from veen.system import filelock
 
 STANDARD_OUTPUT: Final = 1
@@ -107,6 +108,25 @@ def begin_logging(max_bytes: int, backups: int, bare: Iterable[str] = ()) -> Non
         logger.addHandler(RotatingHandler(output))
         logger.propagate = False
     sys.excepthook = _log_uncaught
+
+
+class LogSettings(Protocol):
+    """The settings of a service for its log."""
+
+    @property
+    def log_max_bytes(self) -> int: ...
+    @property
+    def log_backups(self) -> int: ...
+
+
+def log_size(load: Callable[[], LogSettings]) -> tuple[int, int]:
+    """The size and the number of backups; invalid settings are refused later, once there is a
+    log."""
+    try:
+        settings = load()
+    except VeenError:
+        return DEFAULT_MAX_BYTES, DEFAULT_BACKUPS
+    return settings.log_max_bytes, settings.log_backups
 
 
 def _log_uncaught(
