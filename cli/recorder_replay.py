@@ -113,7 +113,7 @@ class ReaderOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WantedOptions:
+class RequestOptions:
     """What to replay."""
 
     stream: Annotated[
@@ -183,7 +183,7 @@ class ReplayFormat(Enum):
 
 def replay(
     at: ReaderOptions,
-    what: WantedOptions,
+    what: RequestOptions,
     known: KnownHubOptions,
     checkpoint: Annotated[
         Path | None,
@@ -224,7 +224,7 @@ def replay(
 
 def _replay(
     at: ReaderOptions,
-    what: WantedOptions,
+    what: RequestOptions,
     given: RecorderCheckpoint | None,
     out: Path | None,
     format_: ReplayFormat,

@@ -147,7 +147,7 @@ class _LastSeen:
 class CheckpointRunner:
     """Creates due checkpoints and anchors.
 
-    ``session`` opens the client anew at each turn, so that other processes can use it in between.
+    ``session`` opens a new client at each turn, so that other processes can use it in between.
     """
 
     session: Callable[[], AbstractContextManager[Session]]

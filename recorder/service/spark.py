@@ -144,8 +144,8 @@ class Scheduler(Protocol):
     def run(self, work: SparkWork, is_over: Callable[[], bool]) -> None:
         """Run the job of a query and wait for it; JobFailed if it fails.
 
-        The same work again continues what an earlier run has begun, or starts anew. ``is_over``
-        says that the service ends.
+        The same work again continues what an earlier run has begun, or starts a new run.
+        ``is_over`` says that the service ends.
         """
 
 
