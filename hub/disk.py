@@ -143,7 +143,7 @@ class DiskWatch:
         try:
             durable.write(file, json.dumps(samples).encode())
         except (OSError, VeenError) as error:
-            _log.debug("no sample of free space is kept: %s", error)
+            _log.debug("no sample of free space was stored: %s", error)
 
 
 def _samples(file: Path) -> list[Sample]:

@@ -1,6 +1,6 @@
 """CapToken: who may write to which streams, for how long and at which rate (spec 6).
 
-``TokenBucket`` enforces the rate of a capability, in whole seconds of hub time.
+``TokenBucket`` enforces the rate limit (quota) of a capability, in whole seconds of hub time.
 """
 
 from __future__ import annotations

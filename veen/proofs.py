@@ -1,7 +1,7 @@
-"""Proofs over the MMR of a label: mmr_proof, inclusion, ranges and consistency (spec 5.2 - 5.4).
+"""Merkle proofs over the MMR of a label: inclusion, range and consistency (spec 5.2 - 5.4).
 
 - ``MmrProof``: a leaf was the last of its label when the root was signed.
-- ``InclusionProof``: a leaf is in a range that has grown since; ``ProvenRange`` verifies many.
+- ``InclusionProof``: the inclusion proof of a leaf at a later size; ``ProvenRange`` verifies many.
 - ``RangeProof``: the leaves from .. to, all of them in order, are in a range of a later size. With
   an empty run of leaves it is the consistency proof between two sizes.
 
@@ -25,7 +25,7 @@ LEAF_ON_THE_LEFT, LEAF_ON_THE_RIGHT = 0, 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InclusionProof(WireMap):
-    """Siblings from the leaf up to its peak, and the other peaks by increasing height."""
+    """An inclusion proof: the siblings of a leaf up to its peak, and the other peaks by height."""
 
     ver: Version = 1
     stream_seq: int
@@ -276,14 +276,14 @@ class RangeProof(WireMap):
 
 
 def consistency(nodes: mmr.Nodes, old_size: int, new_size: int) -> RangeProof:
-    """The proof that the range of ``new_size`` begins with the range of ``old_size``."""
+    """The consistency proof that the range of ``new_size`` begins with that of ``old_size``."""
     return RangeProof.build(nodes, old_size + 1, old_size, new_size)
 
 
 def verify_consistency(
     proof: RangeProof, *, old_size: int, old_root: bytes, new_size: int, new_root: bytes
 ) -> None:
-    """Raise Untrusted unless the second range extends the first; every old peak is bound.
+    """Verify a consistency proof: Untrusted unless the second range extends the first.
 
     Both pairs of size and root come from signed objects.
     """

@@ -62,7 +62,7 @@ def check_private_keys(datadir: DataDir, hub: HubIdentity, check: TrustCheck, hu
             check.notes.append(f"{name}: {what}")
     name = f"hub-{hub.current.key_id.hex()}.key"
     if not (datadir.keys / name).exists():
-        what = "the current private key is not here; the hub cannot go on"
+        what = "the current private key is missing; the hub cannot sign without it"
         check.notes.append(f"keys/{name}: {what}")
 
 
@@ -187,7 +187,9 @@ def _audit(datadir: DataDir, options: _Options, fresh: Path) -> AuditReport:
     read, trust = partial(read_file, datadir), TrustCheck()
     hub = trust.read_hub(read)
     for name, place in stored_checkpoints(datadir):
-        what = f"contradicts the log at {place.upto_seq}, and this hub signed it; kept as evidence"
+        what = (
+            f"contradicts the log at {place.upto_seq}, and this hub signed it; stored as evidence"
+        )
         trust.notes.append(f"evidence/{name}: {what}")
     inventory = take_inventory(datadir.log_names() + datadir.recorder_names())
     context = begin(

@@ -98,7 +98,7 @@ def set_aside(datadir: DataDir, contradictions: Iterable[Contradicted], hub_id: 
         datadir.file(file).unlink()
         moved.append(
             f"{file} had root {Checkpoint.decode(raw).mmr_root.hex()}, expected "
-            f"{wrong[place].peaks.root().hex()} as in the receipt: kept as evidence/{stored}"
+            f"{wrong[place].peaks.root().hex()} as in the receipt: stored as evidence/{stored}"
         )
     durable.sync_directory(datadir.log)
     return moved
@@ -175,5 +175,5 @@ def _drop_documents(
                 stored = _store_evidence(datadir, file, raw)
                 datadir.file(file).unlink()
                 durable.sync_directory(datadir.recorder)
-                yield f"{file} repeats the root at {end.last_seq}: kept as evidence/{stored}"
+                yield f"{file} repeats the root at {end.last_seq}: stored as evidence/{stored}"
                 break

@@ -96,6 +96,7 @@ class LogReader:
         return self._proof(label, seq)
 
     def inclusion(self, label: bytes, seq: int, size: int) -> InclusionProof:
+        """The inclusion proof of an entry at a size."""
         self._verify_in_label(label, size)
         if not 1 <= seq <= size:
             raise Missing(f"leaf {seq} is not among the first {size}")
@@ -110,6 +111,7 @@ class LogReader:
             return RangeProof.build(nodes, from_seq, to_seq, size)
 
     def consistency(self, label: bytes, old_size: int, new_size: int) -> RangeProof:
+        """The consistency proof between two sizes."""
         self._verify_in_label(label, new_size)
         if old_size > new_size:
             raise Missing(f"size {old_size} is above {new_size}")

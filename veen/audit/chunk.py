@@ -219,7 +219,7 @@ class EntryWalk:
             return
         hub_ts, keys = receipt.hub_ts, self._context.hub.hub_keys
         if msg.client_id not in [key.hub_pk for key in keys if key.overlaps(hub_ts, hub_ts)]:
-            what = "a control record that is not the hub's"
+            what = "a control record that the hub did not sign"
             self._fault(frame.at, receipt.stream_seq, what, "CONTROL")
         token = record.token()
         try:
@@ -346,7 +346,7 @@ class _ChunkAudit:
         else:
             return _Seal()
         if walk.seen != end and not walk.excused:
-            what = f"ends after {walk.seen}, its name says {end}"
+            what = f"expected to end at {end} by its name, got {walk.seen}"
             walk.faults.append(AuditFault(self._task.file, size, walk.seen, what, "NAME"))
         walk.excused = end
         return self._summary(actual, actual._replace(end_seq=end))

@@ -175,7 +175,7 @@ def _excess_faults(excess: _Excess, context: Context, read: Read) -> Iterator[Au
     """Faults for the last uses of the second, which were above the rate."""
     places = sorted(dict(_places(excess.placed, context, read)).items())
     for seq, at in places[-excess.times :]:
-        what = "faster than the capability allows"
+        what = "the rate is above that of the capability"
         yield AuditFault(excess.placed.file, at, seq, what, "I7")
 
 

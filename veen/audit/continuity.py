@@ -177,7 +177,7 @@ class LabelContinuity:
             self._gaps.lose(self._seen + 1, start_seq - 1)
         if findings.start.seen + 1 != start_seq:
             first = findings.start.seen + 1
-            what = f"begins at {first}, not at {start_seq} as its name says"
+            what = f"expected to begin at {start_seq} by its name, got {first}"
             self._faults.append(AuditFault(task.file, 0, first, what, "NAME"))
         self._note_roll(findings)
         is_whole = self._gaps.settle(findings)

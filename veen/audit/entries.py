@@ -78,7 +78,7 @@ class Clients:
         if msg.client_seq > last.client_seq:
             self.lasts[msg.client_id] = ClientCursor(msg.client_seq, msg.prev_ack)
         if msg.prev_ack >= seq:
-            what = f"prev_ack {msg.prev_ack} was not there to be seen"
+            what = f"prev_ack {msg.prev_ack} is not before this message"
             fault: AuditFault | None = AuditFault(file, at, seq, what, "I6")
         elif msg.client_seq == 0:
             fault = AuditFault(file, at, seq, "expected client_seq from 1, got 0", "I9")
@@ -108,7 +108,7 @@ class Clients:
             return AuditFault(file, at, seq, f"client_seq {msg.client_seq} was used before", "I8")
         gap = msg.client_seq - last.client_seq - 1
         if gap:
-            what = f"client_seq {msg.client_seq} follows {last.client_seq}"
+            what = f"expected client_seq {last.client_seq + 1}, got {msg.client_seq}"
             is_given = self._given.get(msg.client_id) is last
             since = None if is_given else self.after.get(msg.client_id, 0)
             fault = AuditFault(file, at, seq, what, "I9")

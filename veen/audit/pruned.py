@@ -42,7 +42,7 @@ def audit_tombstone(task: Task, name: ChunkName, read: Read, context: Context) -
     if pruned is None:
         return replace(plain, excused=name.end_seq)
     tombstone = pruned.tombstone
-    where = f"moved to {tombstone.moved_to}" if tombstone.moved_to else "not kept elsewhere"
+    where = f"moved to {tombstone.moved_to}" if tombstone.moved_to else "no copy elsewhere"
     cursors = {
         record.client_id: ClientCursor(record.client_seq, record.prev_ack)
         for record in pruned.records
@@ -111,7 +111,7 @@ def _end_peaks(
     if peaks.root() != pruned.summary.mmr_root_end:
         if start.peaks is None:
             return None
-        what = "its leaves do not lead to the root of the summary"
+        what = "its leaves do not give the root of the summary"
         faults.append(AuditFault(leaf_file(name), 0, name.start_seq, what, "I3"))
     for reached, hub_ts in passed:
         artefacts.at(reached.size, name.start_seq, reached, hub_ts)
@@ -156,6 +156,6 @@ def _read_hashed(read: Read, file: str, expected: bytes, faults: list[AuditFault
     raw = read(file)
     if raw is not None and h(raw) == expected:
         return raw
-    what = "the file is missing" if raw is None else "is not what the tombstone says"
+    what = "the file is missing" if raw is None else "does not match the tombstone"
     faults.append(AuditFault(file, 0, None, what, "MISSING" if raw is None else "TOMBSTONE"))
     return None

@@ -43,11 +43,21 @@ CREATE INDEX flight_event ON flights (event);
 CREATE TABLE late (event INTEGER PRIMARY KEY, receipt BLOB NOT NULL);
 """
 _NOTES: Final = "CREATE TABLE notes (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;"
-SCHEMA: Final = sqlite.Schema(_FIRST, (_NOTES,))
+_RENAMED: Final = """
+DROP INDEX event_lane;
+DROP INDEX flight_slot;
+DROP INDEX flight_event;
+ALTER TABLE events RENAME COLUMN lane TO queue;
+ALTER TABLE flights RENAME TO attempts;
+CREATE INDEX event_queue ON events (queue, id);
+CREATE INDEX attempt_slot ON attempts (label, client_id, client_seq);
+CREATE INDEX attempt_event ON attempts (event);
+"""
+SCHEMA: Final = sqlite.Schema(_FIRST, (_NOTES, _RENAMED))
 COLUMNS: Final = (
     "event, label, epoch, client_id, client_seq, prev_ack, auth_ref, leaf, coids, msg, withdrawn"
 )
-PUT: Final = f"INSERT INTO flights ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+PUT: Final = f"INSERT INTO attempts ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
 SLOT: Final = "label = ? AND client_id = ? AND client_seq = ?"
 BYTES_SCHEMA: Final = h(b"veen.bytes.v1")
 """The default schema: a body of plain bytes."""
@@ -69,7 +79,7 @@ def attempt_of(row: Sequence[Any]) -> SubmitAttempt:
 
 
 class OutboxFull(VeenError):
-    """The outbox has reached its bounds; nothing was added."""
+    """The outbox has reached its quota; nothing was added."""
 
 
 class BadOutbox(VeenError):
@@ -78,7 +88,7 @@ class BadOutbox(VeenError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """The maximum size of an outbox."""
+    """The quota of an outbox: its maximum number of events and bytes."""
 
     max_events: int = 1_000_000
     max_bytes: int = 4 << 30
@@ -154,11 +164,11 @@ class Outbox:
 
     def queues(self, hub_id: bytes) -> list[QueuedMessage]:
         """The first event of each stream that has any, in the order they were emitted."""
-        query = "SELECT min(id), sealed FROM events WHERE hub = ? GROUP BY lane ORDER BY 1"
+        query = "SELECT min(id), sealed FROM events WHERE hub = ? GROUP BY queue ORDER BY 1"
         return [self._unseal(*row) for row in self._rows(query, hub_id)]
 
     def first(self, queue: bytes) -> int:
-        return int(self._scalar("SELECT coalesce(min(id), 0) FROM events WHERE lane = ?", queue))
+        return int(self._scalar("SELECT coalesce(min(id), 0) FROM events WHERE queue = ?", queue))
 
     def message(self, event_id: int) -> QueuedMessage:
         ((sealed,),) = self._rows("SELECT sealed FROM events WHERE id = ?", event_id)
@@ -169,8 +179,8 @@ class Outbox:
     ) -> list[tuple[int, QueuedMessage]]:
         """The next events without an attempt, up to a count and a size, but at least one."""
         query = """
-            SELECT id, sealed FROM events WHERE lane = ? AND id > ? AND id <= ? AND NOT EXISTS
-            (SELECT 1 FROM flights WHERE event = id AND NOT withdrawn) ORDER BY id LIMIT ?
+            SELECT id, sealed FROM events WHERE queue = ? AND id > ? AND id <= ? AND NOT EXISTS
+            (SELECT 1 FROM attempts WHERE event = id AND NOT withdrawn) ORDER BY id LIMIT ?
         """
         events: list[tuple[int, QueuedMessage]] = []
         for event_id, sealed in self._rows(query, queue, after, upto, count):
@@ -183,13 +193,13 @@ class Outbox:
     def slots(self, queue: bytes, upto: int, count: int) -> list[InFlight]:
         """The first sequence positions of a queue that wait for an answer."""
         pending = """
-            SELECT DISTINCT label, client_id, client_seq, event AS due FROM flights
-            JOIN events ON id = event WHERE lane = ? AND NOT withdrawn AND id <= ?
+            SELECT DISTINCT label, client_id, client_seq, event AS due FROM attempts
+            JOIN events ON id = event WHERE queue = ? AND NOT withdrawn AND id <= ?
             ORDER BY event LIMIT ?
         """
         columns = ", ".join(f"f.{name}" for name in COLUMNS.split(", "))
         query = (
-            f"SELECT {columns}, due FROM flights f JOIN ({pending}) "  # noqa: S608
+            f"SELECT {columns}, due FROM attempts f JOIN ({pending}) "  # noqa: S608
             "USING (label, client_id, client_seq) ORDER BY due, n"
         )
         rows = self._rows(query, queue, upto, count)
@@ -199,13 +209,13 @@ class Outbox:
         ]
 
     def withdrawn(self, label: bytes, client_id: bytes) -> list[SubmitAttempt]:
-        query = f"SELECT {COLUMNS} FROM flights WHERE label = ? AND client_id = ? AND withdrawn"  # noqa: S608
+        query = f"SELECT {COLUMNS} FROM attempts WHERE label = ? AND client_id = ? AND withdrawn"  # noqa: S608
         return [attempt_of(row) for row in self._rows(f"{query} ORDER BY n", label, client_id)]
 
     def last_seq(self, label: bytes, client_id: bytes) -> int:
         """The last client_seq that an event is assigned to, or 0."""
         query = """
-            SELECT coalesce(max(client_seq), 0) FROM flights
+            SELECT coalesce(max(client_seq), 0) FROM attempts
             WHERE label = ? AND client_id = ? AND NOT withdrawn
         """
         return int(self._scalar(query, label, client_id))
@@ -221,14 +231,14 @@ class Outbox:
             (slot.current.label, slot.current.client_id, slot.current.client_seq) for slot in slots
         ]
         with self._transaction():
-            self._db.executemany(f"DELETE FROM flights WHERE {SLOT}", places)  # noqa: S608
+            self._db.executemany(f"DELETE FROM attempts WHERE {SLOT}", places)  # noqa: S608
             self._delete([slot.current.event_id for slot in slots])
 
     def settle_late(self, slot: InFlight, late: Late, queue: bytes) -> None:
         """Delete a position that a withdrawn event has; the queue's events get new positions."""
         place = slot.current.label, slot.current.client_id, slot.current.client_seq
         with self._transaction():
-            self._db.execute(f"DELETE FROM flights WHERE {SLOT}", place)  # noqa: S608
+            self._db.execute(f"DELETE FROM attempts WHERE {SLOT}", place)  # noqa: S608
             self._release_queue(queue)
             row = (late.event_id, late.receipt.encode())
             self._db.execute("INSERT OR REPLACE INTO late VALUES (?, ?)", row)
@@ -241,20 +251,20 @@ class Outbox:
     def release(self, event_id: int) -> None:
         """Release an event from a position that another message has."""
         with self._transaction():
-            self._db.execute("DELETE FROM flights WHERE event = ? AND NOT withdrawn", (event_id,))
+            self._db.execute("DELETE FROM attempts WHERE event = ? AND NOT withdrawn", (event_id,))
 
     def withdraw(self, events: Sequence[int]) -> bool:
         """Delete events, but not their attempts; refused while later events have attempts."""
         rows = [(event,) for event in events]
         query = f"""
-            SELECT count(*) FROM flights JOIN events later ON later.id = event
+            SELECT count(*) FROM attempts JOIN events later ON later.id = event
             WHERE NOT withdrawn AND later.id NOT IN ({", ".join("?" * len(events))})
-            AND EXISTS (SELECT 1 FROM events WHERE id = ? AND lane = later.lane AND id < later.id)
+            AND EXISTS (SELECT 1 FROM events WHERE id = ? AND queue = later.queue AND id < later.id)
         """  # noqa: S608
         with self._transaction():
             if self._scalar(query, *events, min(events)):
                 return False
-            self._db.executemany("UPDATE flights SET withdrawn = 1 WHERE event = ?", rows)
+            self._db.executemany("UPDATE attempts SET withdrawn = 1 WHERE event = ?", rows)
             self._delete(events)
         return True
 
@@ -304,8 +314,8 @@ class Outbox:
 
     def _release_queue(self, queue: bytes) -> None:
         query = """
-            DELETE FROM flights
-            WHERE NOT withdrawn AND event IN (SELECT id FROM events WHERE lane = ?)
+            DELETE FROM attempts
+            WHERE NOT withdrawn AND event IN (SELECT id FROM events WHERE queue = ?)
         """
         self._db.execute(query, (queue,))
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from veen.client.outbox import BadOutbox, Bounds, Late, Note, Outbox, OutboxFull
+from veen.client.outbox import SCHEMA, BadOutbox, Bounds, Late, Note, Outbox, OutboxFull
 from veen.client.queued import InFlight, MessageTemplate, QueueCipher, QueuedMessage, SubmitAttempt
 from veen.errors import Malformed
 from veen.label import DEFAULT_PROFILE, Profile
@@ -127,23 +127,42 @@ def test_an_outbox_of_a_later_version_is_left_alone(
 ) -> None:
     open_outbox().close()
     with sqlite3.connect(tmp_path / "outbox.sqlite") as db:
-        db.execute("PRAGMA user_version = 3")
+        db.execute(f"PRAGMA user_version = {SCHEMA.version + 1}")
     db.close()
-    with pytest.raises(BadOutbox, match="version 3"):
+    with pytest.raises(BadOutbox, match=f"version {SCHEMA.version + 1}"):
         open_outbox()
 
 
-def test_an_outbox_of_the_first_version_keeps_its_events_and_learns_of_notes(
-    open_outbox: Callable[..., Outbox], tmp_path: Path
+# The tables of version 2; version 1 had no notes.
+SECOND = """
+DROP INDEX event_queue; DROP INDEX attempt_slot; DROP INDEX attempt_event;
+ALTER TABLE events RENAME COLUMN queue TO lane;
+ALTER TABLE attempts RENAME TO flights;
+CREATE INDEX event_lane ON events (lane, id);
+CREATE INDEX flight_slot ON flights (label, client_id, client_seq);
+CREATE INDEX flight_event ON flights (event);
+"""
+
+
+@pytest.mark.parametrize(
+    "earlier",
+    [
+        pytest.param(f"{SECOND} DROP TABLE notes; PRAGMA user_version = 1", id="version 1"),
+        pytest.param(f"{SECOND} PRAGMA user_version = 2", id="version 2"),
+    ],
+)
+def test_an_outbox_of_an_earlier_version_is_migrated_with_its_events(
+    earlier: str, open_outbox: Callable[..., Outbox], tmp_path: Path
 ) -> None:
     outbox = open_outbox()
     outbox.add(HUB, drafts(2))
     outbox.close()
     with sqlite3.connect(tmp_path / "outbox.sqlite") as db:
-        db.executescript("DROP TABLE notes; PRAGMA user_version = 1")
+        db.executescript(earlier)
     db.close()
     outbox = open_outbox()
     assert outbox.pending(HUB) == 2
+    assert len(outbox.queues(HUB)) == 1
     outbox.add(HUB, drafts(1), Note("place", b"3"))
     outbox.close()
     assert open_outbox().note("place") == b"3"
