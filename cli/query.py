@@ -135,7 +135,7 @@ class ReplayedQuery:
     """The query to replay: of a package, or one whose descriptor and digest were imported."""
 
     package: Annotated[
-        Path | None, typer.Argument(metavar="PACKAGE", help="Evidence package of veen query proof.")
+        Path | None, typer.Argument(metavar="PACKAGE", help="Proof package of veen query proof.")
     ] = None
     query_id: Annotated[
         str | None,
@@ -350,7 +350,7 @@ def proof(
     result_id: ResultArgument,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Output file.")],
 ) -> None:
-    """Download the evidence package of a result, for veen query verify.
+    """Download the proof package of a result, for veen query verify.
 
     Example: veen query proof r-6a1f0c54e2d94b7f8a3b5c6d7e8f9012 --token-file token --out p.json
     """
@@ -363,7 +363,7 @@ def proof(
 @app.command()
 def verify(
     package: Annotated[
-        Path, typer.Argument(metavar="PACKAGE", help="Evidence package of veen query proof.")
+        Path, typer.Argument(metavar="PACKAGE", help="Proof package of veen query proof.")
     ],
     hub_id: Annotated[str, typer.Option("--hub-id", metavar="HEX", help="Expected hub_id.")],
     believe: AnchorTrust,
@@ -377,7 +377,7 @@ def verify(
         ),
     ] = None,
 ) -> None:
-    """Verify an evidence package offline: signatures, proofs, rows, hashes, ranges.
+    """Verify a proof package offline: signatures, proofs, rows, hashes, ranges.
 
     The first line is proven (exit code 0), failed (3) or unproven (6), with the reason and what is
     known about missing rows; then each claim: held, failed, or not covered by the package. Without

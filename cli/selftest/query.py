@@ -114,7 +114,7 @@ class QueryWorld:
             expect(f"status of {reply.text[:200]}", reply.status_code, httpx.codes.OK)
             return reply.content
 
-        package: bytes = wait_until(there, "an evidence package")
+        package: bytes = wait_until(there, "a proof package")
         return package
 
     def checkpoint(self) -> RecorderCheckpoint:

@@ -1,4 +1,4 @@
-"""The HTTP client of the query service, and the files of evidence packages."""
+"""The HTTP client of the query service, and the files of proof packages."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def await_result(api: QueryApi, result_id: str, sleep: Callable[[float], None]) 
 
 
 def fetch_package(api: QueryApi, result_id: str, sleep: Callable[[float], None]) -> bytes:
-    """Fetch the evidence package, with retry and backoff until its digest is indexed."""
+    """Fetch the proof package, with retry and backoff until its digest is indexed."""
     deadline, pause = time.monotonic() + _PACKAGE_SEC, _FIRST_PAUSE_SEC
     while True:
         try:
@@ -125,6 +125,6 @@ def read_package(path: Path) -> Package:
         return Package.decode(path.read_bytes())
     except Malformed as error:
         raise Malformed(
-            f"{path}: expected an evidence package as veen query proof writes it: {error}; fetch "
+            f"{path}: expected a proof package as veen query proof writes it: {error}; fetch "
             "it again"
         ) from error

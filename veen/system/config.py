@@ -236,7 +236,7 @@ def spark_conf(table: Table) -> Mapping[str, str]:
     """Settings of Spark, which are passed to jobs unchanged."""
     for key in table.names():
         if not key.startswith("spark."):
-            table.refuse(key, table.text(key), "a key of Spark's begins with spark.")
+            table.refuse(key, table.text(key), "expected a key that begins with spark.")
     return MappingProxyType({key: str(table.text(key)) for key in table.names()})
 
 

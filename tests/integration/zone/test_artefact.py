@@ -75,7 +75,7 @@ def test_refuses_a_file_that_is_none(tmp_path: Path, damage: Any) -> None:
 
 def test_refuses_a_file_that_is_no_json(tmp_path: Path) -> None:
     write(tmp_path, an_artefact()).write_text("{")
-    with pytest.raises(BadArtefact, match="not JSON"):
+    with pytest.raises(BadArtefact, match="expected JSON"):
         newest(tmp_path, "export", 1)
 
 

@@ -65,7 +65,7 @@ def read(**changes: Any) -> ZoneConfig:
         ({"airflow": {"listen": "8081"}}, "airflow.listen = '8081'"),
         ({"airflow": {"password": "x"}}, "airflow.password = 'x': unknown key"),
         ({"airflow": {"parallelism": 0}}, "airflow.parallelism = 0"),
-        ({"dags": {"audit": "at night"}}, "dags.audit = 'at night': 'off'"),
+        ({"dags": {"audit": "at night"}}, "dags.audit = 'at night': expected 'off'"),
         ({"dags": {"audit": "* * * *"}}, "dags.audit"),
         ({"dags": {"checkpoint_minutes": 0}}, "dags.checkpoint_minutes = 0"),
         ({"dags": {"notify": "mail"}}, "dags.notify = 'mail'"),
@@ -83,12 +83,13 @@ def test_refuses(changes: dict[str, Any], detail: str) -> None:
 
 
 def test_refuses_the_file_of_a_recorder_alone() -> None:
-    with pytest.raises(BadSettings, match="no file of a zone"):
+    with pytest.raises(BadSettings, match="expected the settings of a zone"):
         load(DOCS / "recorder.example.toml")
 
 
 @pytest.mark.parametrize(
-    ("text", "detail"), [(None, "No such file"), ("zone = ", "not TOML"), ("zone = 'x'", "no file")]
+    ("text", "detail"),
+    [(None, "No such file"), ("zone = ", "not TOML"), ("zone = 'x'", "expected the settings")],
 )
 def test_an_unreadable_file_is_named(tmp_path: Path, text: str | None, detail: str) -> None:
     path = tmp_path / "veen.toml"

@@ -43,7 +43,7 @@ def changed(ref: bytes, **fields: Any) -> bytes:
 
 
 def test_refuses_another_root(authority: Any, ref: bytes) -> None:
-    with pytest.raises(Untrusted, match="does not hold"):
+    with pytest.raises(Untrusted, match="cannot be verified"):
         stamps(authority).verify(b"R" + ROOT[1:], ref)
 
 
@@ -51,7 +51,7 @@ def test_refuses_another_root(authority: Any, ref: bytes) -> None:
     "fields", [{"epoch": 8}, {"ts": TS + 1}, {"nonce": b"m" * 32}, {"nonce": b""}, {"tsa_nonce": 5}]
 )
 def test_refuses_a_changed_field(authority: Any, ref: bytes, fields: dict[str, Any]) -> None:
-    with pytest.raises(Untrusted, match="does not hold"):
+    with pytest.raises(Untrusted, match="cannot be verified"):
         stamps(authority).verify(ROOT, changed(ref, **fields))
 
 
@@ -110,13 +110,13 @@ def test_refuses_a_certificate_that_is_not_pinned(
 
 def test_refuses_a_chain_to_another_root(authority: Any, other_authority: Any, ref: bytes) -> None:
     pems = [authority.pem("signer"), authority.pem("middle"), other_authority.pem("root")]
-    with pytest.raises(Untrusted, match="does not hold"):
+    with pytest.raises(Untrusted, match="cannot be verified"):
         TimeStamps(trust_of(pems), never).verify(ROOT, ref)
 
 
 def test_refuses_a_chain_with_a_missing_link(authority: Any, ref: bytes) -> None:
     pems = [authority.pem("signer"), authority.pem("root")]
-    with pytest.raises(Untrusted, match="does not hold"):
+    with pytest.raises(Untrusted, match="cannot be verified"):
         TimeStamps(trust_of(pems), never).verify(ROOT, ref)
 
 
@@ -138,7 +138,7 @@ def test_refuses_a_signer_that_may_not_stamp(authority: Any, tmp_path: Path) -> 
         "-extfile", "tsa.cnf", "-extensions", "stamping", "-out", "signer.pem",
     )  # fmt: skip
     trust = trust_of([web, server.pem("middle"), server.pem("root")])
-    with pytest.raises(AnchorUnavailable, match="does not hold"):
+    with pytest.raises(AnchorUnavailable, match="cannot be verified"):
         TimeStamps(trust, stamping.reply).publish(ROOT, EPOCH, TS, NONCE)
 
 

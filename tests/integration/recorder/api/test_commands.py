@@ -138,9 +138,7 @@ def test_h22_a_service_refuses_an_address_that_another_serves(zone: Any, veen: V
 def test_h01_a_file_that_is_no_package_is_named(zone: Any, veen: Veen, tmp_path: Path) -> None:
     junk = tmp_path / "junk.json"
     junk.write_text("{}\n")
-    with pytest.raises(
-        Malformed, match=f"{junk}: expected an evidence package as veen query proof"
-    ):
+    with pytest.raises(Malformed, match=f"{junk}: expected a proof package as veen query proof"):
         veen("query", "verify", junk, *trust_of(zone), asks=False)
 
 

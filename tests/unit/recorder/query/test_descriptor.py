@@ -88,7 +88,7 @@ def test_refuses_what_is_too_long_before_it_is_read() -> None:
 def test_says_why_it_is_no_json() -> None:
     with pytest.raises(BadDescriptor, match="key 'a' occurs twice"):
         parse_json(b'{"a":1,"a":2}')
-    with pytest.raises(BadDescriptor, match="nested more than 32 deep at byte 32"):
+    with pytest.raises(BadDescriptor, match="at most 32 levels, got more at byte 32"):
         parse_json(b"[" * DEEP, WIDE)
 
 

@@ -355,5 +355,5 @@ def test_refuses_what_is_no_package(junk: bytes) -> None:
 
 
 def test_refuses_a_package_beyond_the_size_allowed(package: Package) -> None:
-    with pytest.raises(Malformed, match="bytes, of which 1000 are allowed"):
+    with pytest.raises(Malformed, match="expected at most 1000 bytes"):
         Package.decode(package.encode(), max_bytes=1000)

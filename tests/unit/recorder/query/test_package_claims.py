@@ -64,9 +64,9 @@ def test_an_honest_package_says_what_each_claim_rests_on(log: Any, package: Pack
         ("checkpoint", f"up to checkpoint {checkpoint} of {created_at}, signed by the hub"),
         ("descriptor", "the digest answers q-1"),
         ("request_recorded", "the hub receipted it at 1 of record/query/requests"),
-        ("request_in_log", "it stands below the later checkpoint"),
+        ("request_in_log", "its inclusion proof at the later checkpoint is verified"),
         ("result_recorded", "the hub receipted it at 1 of record/query/results"),
-        ("result_in_log", "it stands below the later checkpoint"),
+        ("result_in_log", "its inclusion proof at the later checkpoint is verified"),
         ("searched", "4 streams, each up to the checkpoint"),
         ("time_bounds", "every stream was searched whole"),
         ("rows_hash", "8 rows"),
@@ -76,7 +76,7 @@ def test_an_honest_package_says_what_each_claim_rests_on(log: Any, package: Pack
         ("rows_witnessed", "each of 8 rows follows from an event in the log"),
         ("evidence_hash", "the evidence is that of the digest"),
         ("complete", "every place that was searched is witnessed"),
-        ("anchors", "1 anchors; give what proves them: a ledger, certificates"),
+        ("anchors", "1 anchors, not verified; give a ledger or certificates"),
     ]
     assert verdict.document() == {
         "outcome": "proven",
@@ -301,8 +301,8 @@ def anchor_check(checkpoint: RecorderCheckpoint, ref: bytes) -> str:
 @pytest.mark.parametrize(
     ("anchors", "known", "expected"),
     [
-        ((), {"ledger": anchor_check}, (NOT_COVERED, "0 anchors; give what proves them")),
-        ((STAMP,), {"ledger": anchor_check}, (NOT_COVERED, "1 anchors; give what proves them")),
+        ((), {"ledger": anchor_check}, (NOT_COVERED, "0 anchors, not verified; give a ")),
+        ((STAMP,), {"ledger": anchor_check}, (NOT_COVERED, "1 anchors, not verified; give a ")),
         ((LEDGER,), {"ledger": anchor_check}, (HELD, "1 of 1: CHECKPOINT in the ledger")),
         ((STAMP, LEDGER), {"ledger": anchor_check}, (HELD, "1 of 2: CHECKPOINT in the ledger")),
         (
