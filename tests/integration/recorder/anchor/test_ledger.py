@@ -104,7 +104,7 @@ def test_refuses_a_fork_that_is_whole_in_itself(ledger: AnchorLedger, path: Path
     for n in range(2, 5):
         forked.publish(ROOTS[7], 0, 2_000 + n, b"")
     assert check(path.with_name("copy.ledger")).last.index == 5
-    with pytest.raises(Untrusted, match="entry 4 is another one: the ledger forked"):
+    with pytest.raises(Untrusted, match="entry 4 has another hash: the ledger forked"):
         forked.verify(ROOTS[3], refs[3])
     assert forked.verify(ROOTS[1], refs[1]).ts == 1_001
 
@@ -126,7 +126,7 @@ def test_refuses_to_go_on_when_what_was_acknowledged_is_gone(
         assert path.read_bytes() == raw[:size]
     path.write_bytes(b"".join(lines(path))[: len(raw)] or raw)
     path.write_bytes(b"".join(raw.splitlines(keepends=True)[:-1]))
-    with pytest.raises(Untrusted, match="the last is 4"):
+    with pytest.raises(Untrusted, match="got 4 of "):
         ledger.verify(ROOTS[0], refs[0])
 
 

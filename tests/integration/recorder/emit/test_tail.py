@@ -44,7 +44,7 @@ def log(open_log: Callable[..., Log]) -> Log:
         pytest.param(b"plain text\n", "not JSON.*'plain text'", id="no JSON"),
         pytest.param(b'{"event_type":"?","subject_id":"u","origin":"o"}\n', "no stream", id="type"),
         pytest.param(b"\xff\n", r"\\\\xff", id="no UTF-8"),
-        pytest.param(b"x" * (CHUNK_BYTES + 1), "more than 1048576 bytes", id="endless"),
+        pytest.param(b"x" * (CHUNK_BYTES + 1), "at most 1048576 bytes", id="endless"),
     ],
 )
 def test_stops_at_a_line_that_is_no_event_with_all_before_it_kept(
