@@ -238,7 +238,7 @@ def test_refuses_to_make_too_many_volumes(yard: Any, packing: Packing) -> None:
 @pytest.mark.parametrize(
     "bad", [{"volume_bytes": 10}, {"volume_bytes": 999, "parity": 56}, {"volume_bytes": 0}], ids=str
 )
-def test_refuses_packings_that_cannot_be(bad: dict[str, int]) -> None:
+def test_refuses_packings_that_cannot_be(bad: dict[str, Any]) -> None:
     with pytest.raises(BadPacking):
         Packing(**bad)
 

@@ -86,7 +86,8 @@ def test_h09_a_link_that_appears_while_it_is_written_leads_nowhere(
     yard: Any, bag: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Directories are held open: whoever swaps one for a link is not followed."""
-    medium, real, swapped = yard.new(), os.fdatasync, []
+    medium, real = yard.new(), os.fdatasync
+    swapped: list[Any] = []
 
     def swap(fd: int) -> None:
         real(fd)

@@ -139,7 +139,7 @@ def test_json_wins_over_quiet(veen: Veen, hub: str) -> None:
 
 
 def test_interrupted_is_130_without_a_word(veen: Veen, hub: str, home: Path) -> None:
-    command = [cli_binary.VEEN, "--json", "stream", *AT, *STREAM, "--follow"]
+    command = [str(cli_binary.VEEN), "--json", "stream", *AT, *STREAM, "--follow"]
     with subprocess.Popen(
         command,
         cwd=home,

@@ -72,8 +72,8 @@ def test_the_readme_shows_the_help_of_the_program(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_can_be_shown(shell: str, tmp_path: Path) -> None:
-    detail = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
-    done = cli_binary.veen("--show-completion", shell, cwd=tmp_path, **detail)
+    given: dict[str, Any] = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    done = cli_binary.veen("--show-completion", shell, cwd=tmp_path, **given)
     assert (done.code, done.err) == (0, "")
     assert "_VEEN_COMPLETE" in done.out
 

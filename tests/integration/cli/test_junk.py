@@ -12,7 +12,7 @@ import typer
 from cli.main import app
 from support.long_form import LONG
 
-JUNK = ("ü\udcff\x1b[31m", "9" * 25)
+JUNK: tuple[str, ...] = ("ü\udcff\x1b[31m", "9" * 25)
 if LONG:
     JUNK = (*JUNK, "", "-1", "/dev/null", ".", "nowhere/at/all", "ab" * 32)
 START_HUBS = ("hub start", "selftest", "demo")

@@ -198,7 +198,7 @@ def test_follow_prints_what_comes_until_it_is_interrupted(
     home: Path, detail: Callable[..., Any]
 ) -> None:
     sent = detail("send", *by("me"), *LINE, "--body", '"now"')
-    command = [cli_binary.VEEN, "stream", *AUDITOR, *LINE, "--follow", "--json"]
+    command = [str(cli_binary.VEEN), "stream", *AUDITOR, *LINE, "--follow", "--json"]
     with subprocess.Popen(
         [*command, "--from", str(sent["stream_seq"])],
         cwd=home,

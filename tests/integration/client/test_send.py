@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -212,7 +213,7 @@ def test_a_rate_is_waited_for(gated_hub: Any, open_client: Callable[..., Any], s
 
     def sleep(seconds: float) -> None:
         waited.append(seconds)
-        client_producer.time.sleep(seconds)
+        time.sleep(seconds)
 
     client = open_client(gated_hub.url, runtime=client_producer.a_world(sleep=sleep))
     client_producer.authorized(client, stream, rate=Rate(per_sec=4, burst=4))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import cbor2
 import pytest
+from nacl.public import PrivateKey
 
 from support.client import client_producer, man_in_the_middle
+from support.hub.spec_objects import unseal
 from veen.client.client import Client
 from veen.client.transport import Unreachable
 from veen.errors import Failure, Rejected
@@ -198,11 +201,11 @@ def test_flights_of_a_client_id_that_was_rotated_still_land_once(
         client.flush()
     old = client.session.identity
     client.close()
-    ClientDir(client.session.root).rotate(int(time.time()), client_producer.os.urandom, None)
+    ClientDir(client.session.root).rotate(int(time.time()), os.urandom, None)
     client = open_client(man.url)
     client.emit(stream, b"3", recipient=old.card.prekeys[0].prekey)
     assert client.flush().acknowledged == 3
     log = client_producer.log_of(open_hub.client(), stream)
-    assert [client_producer.unseal(msg, client_producer.PrivateKey(old.readers()[0]))[1]
+    assert [unseal(msg, PrivateKey(old.readers()[0]))[1]
             for msg, _ in log.entries] == [b"0", b"1", b"2", b"3"]  # fmt: skip
     assert [msg[3] == old.client_id for msg, _ in log.entries] == [True, True, True, False]

@@ -18,6 +18,7 @@ from veen_airflow.approval import ApprovalQuestion, ApprovalTask, Decision, Trac
 from veen_airflow.artefacts import NothingToDo, write_artefact
 from veen_airflow.commands import CommandAnswer
 from veen_airflow.results import read_run_file, write_run_file
+from veen_airflow.zone import zone as this_zone
 
 from support.dags.dag_zones import veen
 
@@ -72,7 +73,7 @@ def verified(*rows: dict[str, Any], run: str = "run-1") -> dict[str, Any]:
     came = [{"key": row["bundle_id"], "bags": row["bags"]} for row in rows]
     write_run_file(now, "carriers", came)
     for made in imported.verified_artefacts(CommandAnswer(0, {"carriers": list(rows)}), now):
-        write_artefact(imported.zone(), made, now)
+        write_artefact(this_zone(), made, now)
     return now
 
 
@@ -182,7 +183,7 @@ def test_a_bundle_that_came_meanwhile_is_asked_about_and_not_let_in_by_the_next_
     words_of(now, Decision(people=("ada", "bob")), monkeypatch)
     answer = CommandAnswer(12, {"carriers": [row(A, "waiting"), row(B, "blocked")]})
     for artefact in imported.let_in(answer, now):
-        write_artefact(imported.zone(), artefact, now)
+        write_artefact(this_zone(), artefact, now)
     later = verified(row(A), row(B), run="run-2")
     assert imported.asked_about(later) == (B,)
     words = words_of(later, Decision(refused="nobody answered"), monkeypatch)
@@ -195,7 +196,7 @@ def test_who_let_a_bundle_in_is_not_forgotten_when_it_goes_in_later(
     now = verified(row(A))
     words_of(now, Decision(people=("ada", "bob")), monkeypatch)
     for artefact in imported.let_in(CommandAnswer(8, {"carriers": [row(A, "waiting")]}), now):
-        write_artefact(imported.zone(), artefact, now)
+        write_artefact(this_zone(), artefact, now)
     later = verified(row(A), run="run-2")
     words_of(later, Decision(), monkeypatch)
     (made,) = imported.let_in(CommandAnswer(0, {"carriers": [row(A, "imported")]}), later)

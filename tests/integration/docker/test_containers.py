@@ -198,7 +198,7 @@ def test_h30_a_bucket_is_made_once_and_left_as_it_is(monkeypatch: pytest.MonkeyP
     try:
         for name, value in (("ACCESS_KEY_ID", "a"), ("SECRET_ACCESS_KEY", "b")):
             monkeypatch.setenv(f"AWS_{name}", value)
-        words = [sys.executable, DOCKER / "make_bucket.py", server.endpoint, "veen"]
+        words = [sys.executable, str(DOCKER / "make_bucket.py"), server.endpoint, "veen"]
         for _ in range(2):
             subprocess.run(words, check=True)
         store = boto3.client("s3", endpoint_url=server.endpoint, region_name="us-east-1")

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -146,7 +147,8 @@ def test_h34_a_held_directory_names_the_program_and_never_says_to_end_it(create:
 
 
 def test_h34_a_command_waits_for_the_one_before_it(create: Create) -> None:
-    client, first = create(), []
+    client = create()
+    first: list[Any] = []
 
     def release(_: float) -> None:
         first.pop().release()

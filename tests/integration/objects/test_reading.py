@@ -100,8 +100,9 @@ def test_what_a_store_keeps_is_not_known_to_whoever_may_not_write(guarded: Guard
 def test_a_store_that_overwrites_is_read_and_looked_at_without_being_accepted(
     start_rclone: Callable[[Path], Any], tmp_path: Path
 ) -> None:
-    settings = object_servers.s3_settings(start_rclone(tmp_path).endpoint, "z1/")
-    accepted = object_servers.s3_settings(settings.endpoint, "z1/", accept_overwriting_store=True)
+    endpoint = start_rclone(tmp_path).endpoint
+    settings = object_servers.s3_settings(endpoint, "z1/")
+    accepted = object_servers.s3_settings(endpoint, "z1/", accept_overwriting_store=True)
     head = fill(open_store(accepted, object_servers.KEYS))
     assert open_to_read(settings, object_servers.KEYS).heads.read("head").value == head.value
     status = look_at(settings, object_servers.KEYS)

@@ -67,9 +67,9 @@ def test_every_sealed_event_is_a_row_and_only_new_ones_are_added(
     assert all(row["body"] is row["schema"] is None for row in unopened)
     assert all(row["body"] is not None for row in rows if row["opened"])
     before = list(table.files())
-    assert any(
-        len(chunk.files) > 1 for label in table.labels(table.manifest()) for chunk in label.chunks
-    )
+    manifest = table.manifest()
+    assert manifest is not None
+    assert any(len(chunk.files) > 1 for label in table.labels(manifest) for chunk in label.chunks)
 
     assert job(sealed_hub, terms).run(spark.sparkContext).chunks == 0
     assert list(table.files()) == before

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.datasource import EqualTo, GreaterThan, In, IsNotNull, LessThanOrEqual, Not
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, In, IsNotNull, LessThanOrEqual, Not
 
 from spark_jobs.chunk_window import WINDOW, chunk_of, windows
 from spark_jobs.log_source import ARROW, ChunkPartition, SparkLogReader, VeenLog, batch, narrowed
@@ -121,7 +121,7 @@ def test_a_damaged_chunk_is_named_and_gives_no_rows(in_files: Any) -> None:
 def test_an_empty_range_opens_no_chunk(in_files: Any) -> None:
     reader = SparkLogReader(in_files.services, in_files.hub_id, WINDOW)
     assert reader.partitions()
-    given = [GreaterThan(("stream_seq",), 10**6)]
+    given: list[Filter] = [GreaterThan(("stream_seq",), 10**6)]
     assert list(reader.pushFilters(given)) == given
     assert reader.partitions() == []
 

@@ -75,6 +75,10 @@ def _large(part: bytes) -> bytes:
     return bytes(len(part))
 
 
+def _ignore(_: object) -> int:
+    return 0
+
+
 class _Unreadable:
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return __import__, ("no_such_module_anywhere",)
@@ -88,7 +92,7 @@ def test_parts_and_results_larger_than_any_pipe_do_not_wait_for_each_other() -> 
 
 def test_a_part_that_a_process_cannot_read_ends_it_and_is_told() -> None:
     with pool(1) as beside, pytest.raises(PoolBroken):
-        list(beside.run(_double, [_Unreadable()]))
+        list(beside.run(_ignore, [_Unreadable()]))
 
 
 def test_only_a_few_parts_are_taken_before_their_results_are() -> None:

@@ -239,6 +239,7 @@ def test_h23_a_part_that_stays_has_recovered(tmp_path: Path) -> None:
         assert "counts as recovered" in (at.look(1) or "")
         assert (at.part.failures, at.part.restarts, at.part.trouble) == (0, 1, "")
     finally:
+        assert at.part.process is not None
         at.part.process.kill()
         at.part.process.wait()
 

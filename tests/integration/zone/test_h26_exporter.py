@@ -78,7 +78,8 @@ def test_h25_a_zone_of_the_release_before_is_read_as_it_was(pair: Pair) -> None:
         hub = recorder_settings.load(before).hub
         assert (hub.opener.client, shared_reader_keys(hub)) == (home.identity("service").root, ())
         bridge = bridge_settings.load(before)
-        assert bridge.reader_keys is bridge.import_recorder is None
+        assert bridge.reader_keys is None
+        assert bridge.import_recorder is None
         take_up(before)
         assert (
             imports.read_import(IndexHome(recorder_settings.load(before).index))

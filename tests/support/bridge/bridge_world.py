@@ -217,3 +217,10 @@ def resign(bag: Path, carrier: Carrier) -> None:
         (bag / name).write_bytes(content)
     signature = CarrierSig.of(EXPORTER, files[TAGMANIFEST])
     (bag / SIGNATURE).write_bytes(signature.encode())
+
+
+def bundle_id_of(raw: bytes) -> bytes:
+    """The identifier in the header of a bundle."""
+    bundle_id = parts(raw)[0].bundle_id
+    assert bundle_id is not None
+    return bundle_id

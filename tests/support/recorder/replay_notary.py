@@ -12,6 +12,7 @@ from recorder.replay.plan import HubSource
 from support.client.lying_hub import NOON, LyingHub, NotThere, TheLog
 from veen.client.client import Client
 from veen.client.transport import RetryPolicy
+from veen.client.verified_read import PAGE_ITEMS
 from veen.crypto import SigningKey
 from veen.digest import h
 from veen.events import RECORD_SCHEMA, RecordEvent
@@ -157,9 +158,18 @@ class _Bytes:
         return h(b"reader" + self._count.to_bytes(8, "big")).ljust(size, b".")[:size]
 
 
-def a_job(client: Client, requested: Any, checkpoint: RecorderCheckpoint, **more: Any) -> Job:
+def a_job(
+    client: Client,
+    requested: Any,
+    checkpoint: RecorderCheckpoint,
+    page_items: int = PAGE_ITEMS,
+    **more: Any,
+) -> Job:
     return Job(
-        source=HubSource(client), requested=lambda _: requested, latest=lambda: checkpoint, **more
+        source=HubSource(client, page_items),
+        requested=lambda _: requested,
+        latest=lambda: checkpoint,
+        **more,
     )
 
 

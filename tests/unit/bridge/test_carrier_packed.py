@@ -72,7 +72,7 @@ def test_a_sealed_carrier_opens_for_its_zone_alone(yard: Any, raw: bytes) -> Non
 
 
 def test_a_sealed_carrier_tells_nothing_of_its_content(yard: Any, raw: bytes) -> None:
-    bundle_id = bridge_world.parts(raw)[0].bundle_id
+    bundle_id = bridge_world.bundle_id_of(raw)
     assert bundle_id is not None
     for bag in yard.carry(raw, Packing(volume_bytes=900), SEALING):
         files = [path for path in bag.rglob("*") if path.is_file()]

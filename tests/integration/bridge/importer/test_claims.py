@@ -42,7 +42,7 @@ def test_damage_behind_a_signature_that_holds_is_told_with_what_is_claimed(zone:
     header = bridge_world.parts(raw)[0]
     assert claimed == (header.bundle_id, bridge_world.IDENTITY.hub_id, zone.world.stream, 5, 9)
     assert entry.is_claimed
-    assert zone.files("quarantine") != [header.bundle_id.hex()]
+    assert zone.files("quarantine") != [bridge_world.bundle_id_of(raw).hex()]
     zone.check([])
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from bridge.audit_log import ImportCheckpoint
 from bridge.importer.completion import Covered
 from bridge.importer.rebuild import rebuild_ledger
 from bridge.importer.run import ImportRequest, run_import
@@ -116,7 +117,7 @@ def test_a_checkpoint_that_cannot_be_had_is_tried_again_and_told_when_it_is_ther
     assert recorded.bring(code=6)["checkpoint"] is None
     made = recorded.bring(zone.medium(6, 6), code=0)["checkpoint"]
     assert (made["bundles"], made["anchor"], made["detail"]) == (1, "file-1.cbor", None)
-    first, second = (audit for audit in zone.audits() if audit.KIND == "import.checkpoint")
+    first, second = (audit for audit in zone.audits() if isinstance(audit, ImportCheckpoint))
     assert (first.bundles, first.anchor) == (2, None)
     assert (second.bundles, second.anchor) == (1, "file-1.cbor")
     assert second.checkpoint_id.hex() == made["checkpoint_id"]

@@ -12,8 +12,9 @@ import pytest
 
 from bridge.carrier.format import Packing
 from bridge.importer import run as import_run
+from bridge.importer.importer import groups
 from bridge.importer.run import ImportRequest, run_import
-from bridge.importer.staging import bytes_below
+from bridge.importer.staging import bytes_below, fetch
 from bridge.trust import pin_exporter
 from support.bridge import bridge_world, import_yard
 from veen.crypto import SigningKey
@@ -113,7 +114,7 @@ def test_h10_what_was_checked_on_the_medium_is_checked_again_on_the_copy(
 ) -> None:
     """Between the check and the copy the medium changes; only the copy counts."""
     medium = zone.medium(1, 3)
-    bag, real = bag_of(medium), import_run.fetch
+    bag, real = bag_of(medium), fetch
     sound = {path: path.read_bytes() for path in bag.rglob("*") if path.is_file()}
 
     def changed(*args: Any) -> None:
@@ -169,11 +170,12 @@ def test_h10_the_inbox_never_holds_more_than_its_quota(
 ) -> None:
     media = [zone.medium(2 * number + 1, 2 * number + 2) for number in range(3)]
     size = sum(path.stat().st_size for path in media[2].rglob("*.agv"))
-    quota, seen, real = 3 * size, [], import_run.groups
+    quota = 3 * size
+    seen: list[int] = []
 
     def watched(inbox: Path) -> Any:
         seen.append(sum(path.stat().st_size for path in inbox.rglob("*.agv")))
-        return real(inbox)
+        return groups(inbox)
 
     monkeypatch.setattr(import_run, "groups", watched)
     zone.write_settings(importing=f"max_inbox_bytes = {quota // 2}")

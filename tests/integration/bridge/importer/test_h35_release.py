@@ -28,7 +28,7 @@ OTHER = "export/stranger"
 def stranger(zone: Any) -> tuple[Path, str]:
     """A medium with a bundle of a stream that the settings do not have."""
     raw = bridge_world.World(stream=OTHER).grow(3).bundle(1, 3)
-    return zone.carry(raw), bridge_world.parts(raw)[0].bundle_id.hex()
+    return zone.carry(raw), bridge_world.bundle_id_of(raw).hex()
 
 
 def map_stranger(zone: Any) -> None:
@@ -132,7 +132,7 @@ def test_h35_what_is_still_damaged_stays_in_quarantine(zone: Any) -> None:
 
 def test_h35_a_rejected_bundle_that_is_released_is_asked_about_anew(zone: Any) -> None:
     raw = zone.bundle(1, 3)
-    medium, name = zone.carry(raw), bridge_world.parts(raw)[0].bundle_id.hex()
+    medium, name = zone.carry(raw), bridge_world.bundle_id_of(raw).hex()
     assert zone.states(medium, only=(), rejected=(name,), reason="no") == ["rejected"]
     released(zone, name)
     assert zone.states(only=("none",)) == ["blocked"]
@@ -162,7 +162,7 @@ def test_h35_the_command_tells_what_is_next(zone: Any) -> None:
 
 def test_h05_a_refused_approval_is_audited_for_each_bundle(zone: Any) -> None:
     raw = zone.bundle(1, 3)
-    medium, name = zone.carry(raw), bridge_world.parts(raw)[0].bundle_id
+    medium, name = zone.carry(raw), bridge_world.bundle_id_of(raw)
     order = {"only": ("none",), "unapproved": (name,), "reason": "its state was set by hand"}
     assert zone.states(medium, **order) == ["blocked"]
     (entry,) = (audit for audit in zone.audits() if audit.KIND == "import.approval_refused")

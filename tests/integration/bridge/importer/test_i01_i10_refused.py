@@ -215,6 +215,7 @@ def test_i08_a_length_that_lies(zone: Any, by: int) -> None:
     medium = zone.carry(zone.bundle(1, 5), Packing(volume_bytes=1 << 20, compress=True))
     bag = bag_of(medium)
     carrier = bridge_world.carrier_of(bag)
+    assert carrier.compression is not None
     lying = replace(carrier.compression, plain_len=carrier.compression.plain_len + by)
     bridge_world.resign(bag, replace(carrier, compression=lying))
     _refused(zone, medium, "E.SIZE/UNPACKED_SIZE")

@@ -106,7 +106,7 @@ def test_i25_a_bundle_before_its_turn_waits_and_goes_in_by_itself(zone: Any) -> 
 
 def test_i25_a_gap_is_accepted_for_one_bundle_and_with_a_reason(zone: Any) -> None:
     raw = zone.bundle(5, 6)
-    bundle_id = bridge_world.parts(raw)[0].bundle_id.hex()
+    bundle_id = bridge_world.bundle_id_of(raw).hex()
     assert zone.states(zone.carry(raw)) == ["waiting"]
     assert zone.states(accepted=["00000000"], reason="none") == []
     assert zone.states(accepted=[bundle_id[:12]], reason="disc 3 is lost") == ["imported"]
@@ -119,7 +119,7 @@ def test_i25_a_gap_is_accepted_for_one_bundle_and_with_a_reason(zone: Any) -> No
 
 def test_i25_a_bundle_that_closes_a_gap_with_another_history_is_a_fork(zone: Any) -> None:
     raw = zone.bundle(5, 6)
-    bundle_id = bridge_world.parts(raw)[0].bundle_id.hex()
+    bundle_id = bridge_world.bundle_id_of(raw).hex()
     assert zone.states(zone.carry(raw), accepted=[bundle_id], reason="lost") == ["imported"]
     (outcome,) = zone.run(zone.carry(_other(zone).bundle(1, 4, 4))).outcomes
     assert outcome.code == "E.SEQ/FORK"

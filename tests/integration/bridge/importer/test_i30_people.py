@@ -50,7 +50,7 @@ def _with_approvals(zone: Any) -> bytes:
     zone.write_settings(f'[[approvals]]\nprefix = "export/"\nneeded = 2\napprovers = [{keys}]\n')
     raw = zone.bundle(1, 3)
     assert zone.states(zone.carry(raw)) == ["blocked"]
-    bundle_id: bytes = bridge_world.parts(raw)[0].bundle_id
+    bundle_id: bytes = bridge_world.bundle_id_of(raw)
     return bundle_id
 
 

@@ -58,7 +58,7 @@ def test_exit_codes_say_what_became_of_the_carriers(zone: Any) -> None:
     result = veen(zone, "status")
     assert result["streams"][0]["held"] == "1..3"
     assert [item["state"] for item in result["unfinished"]] == ["waiting"]
-    bundle_id = bridge_world.parts(raw)[0].bundle_id.hex()
+    bundle_id = bridge_world.bundle_id_of(raw).hex()
     receipt = veen(zone, "receipt", bundle_id[:8], "--svg", zone.root / "r.svg")
     assert len(receipt["words"].split()) == 6
     assert receipt["text"].count("\n") < 60

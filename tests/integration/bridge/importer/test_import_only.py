@@ -10,7 +10,7 @@ from support.bridge import bridge_world
 
 def name_of(zone: Any, first: int, last: int) -> tuple[Any, str]:
     raw = zone.bundle(first, last)
-    return zone.carry(raw), bridge_world.parts(raw)[0].bundle_id.hex()
+    return zone.carry(raw), bridge_world.bundle_id_of(raw).hex()
 
 
 def here(zone: Any) -> list[int]:

@@ -25,7 +25,7 @@ ALICE = SigningKey(h(b"alice"))
 
 def carried(zone: Any, first: int, last: int) -> tuple[Path, bytes]:
     raw = zone.bundle(first, last)
-    return zone.carry(raw), bridge_world.parts(raw)[0].bundle_id
+    return zone.carry(raw), bridge_world.bundle_id_of(raw)
 
 
 def ask_alice(zone: Any) -> None:

@@ -240,6 +240,7 @@ def test_h07_index_and_query_count_them(world: World, tmp_path: Path) -> None:
         expected = frozenset({world.bad.stream, CLEAN})
         assert index_recorded.catch_up(reader, home, requested=expected) == LAST + GOOD
         checkpoint = latest_recorder_checkpoint(reader.meet(), None)
+        assert checkpoint is not None
         hub = reader.session.hub
     rows = index_recorded.dump(home)[world.bad.stream][2:]
     faults = [row[4] for row in rows]
@@ -261,6 +262,7 @@ def test_h07_replay_gives_each_as_what_it_is(world: World, tmp_path: Path) -> No
     settings, path = world.z1, tmp_path / "replay.jsonl"
     with world.acting(settings, settings.bridge) as reader:
         checkpoint = latest_recorder_checkpoint(reader.meet(), None)
+        assert checkpoint is not None
         job = Job(
             source=HubSource(reader),
             requested=lambda _: by_place(world.bad.stream, 1, LAST, with_proofs=True),

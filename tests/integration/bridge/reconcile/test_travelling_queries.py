@@ -87,12 +87,14 @@ def test_a_query_that_crossed_is_replayed_by_its_name(
     descriptor, digest = answered(sides[0], events.stream, tmp_path / "z1")
     assert digest.event_count == 9
     crossed = []
-    for at, (stream, kind, said) in enumerate(
-        ((REQUESTS, "query.submitted", descriptor), (RESULTS, "query.result", digest)), 1
-    ):
+    documents = (
+        (REQUESTS, "query.submitted", descriptor.document()),
+        (RESULTS, "query.result", digest.document()),
+    )
+    for at, (stream, kind, document) in enumerate(documents, 1):
         history = RealHistory(EVENTS + at, *sides, tmp_path / f"crossed-{at}", stream)
         # H07: an event that names the query and is no descriptor or digest keeps nobody from it.
-        history.record(kind, [{"query_id": "q-7", "result_id": RESULT_ID}, said.document()])
+        history.record(kind, [{"query_id": "q-7", "result_id": RESULT_ID}, document])
         history.export()
         history.bring(history.bundles, [], [])
         crossed.append(f"import/{stream}")

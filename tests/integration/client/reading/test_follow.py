@@ -54,7 +54,7 @@ def test_follows_what_comes_and_waits_longer_while_nothing_does(
     reading_support.fill(hub, log, 2, alice)
     time = GrowingTime(1_900_000_000, more, *[nothing] * 7, more)
     session = make_session(hub.url, time=time)
-    pairs = follow(session, hub.labels(NAME), NAME, from_seq=1)
+    pairs: Any = follow(session, hub.labels(NAME), NAME, from_seq=1)
     assert places(pairs, 8) == [1, 2, 3, 4, 5, 6, 7, 8]
     assert time.slept == [0.2, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
     assert session.view(log.label, NAME, 0).peaks == log.peaks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -159,7 +160,7 @@ def session(hub: Any, make_session: Callable[..., Any]) -> Any:
 
 def handed_out(session: Any, hub: Any, detail: str, **requested: Any) -> list[int]:
     """What was handed out before the refusal."""
-    result = []
+    result: list[int] = []
     pairs = read(session, hub.labels(NAME), NAME, page_items=4, **requested)
     with pytest.raises(Untrusted, match=detail):
         result.extend(pair.receipt.stream_seq for pair in pairs)
@@ -196,14 +197,16 @@ def test_refuses_items_beyond_the_end_that_was_asked(hub: Any, session: Any) -> 
     ]
 
 
+def with_proof_changed(change: dict[str, Any], item: Any) -> Any:
+    return replace(item, mmr_proof=replace(item.mmr_proof, **change))
+
+
 def test_refuses_a_proof_that_is_missing_or_wrong(hub: Any, session: Any) -> None:
     hub.lie = page(lambda item: replace(item, mmr_proof=None))
     detail = "stream_seq 8: the requested proof is missing"
     assert handed_out(session, hub, detail, with_proof=True) == [1, 2, 3, 4]
     for change in ({"peaks_after": (h(b"x"),)}, {"path": ()}, {"leaf_hash": h(b"x")}):
-        hub.lie = page(
-            lambda item, change=change: replace(item, mmr_proof=replace(item.mmr_proof, **change))
-        )
+        hub.lie = page(partial(with_proof_changed, change))
         assert handed_out(session, hub, "stream_seq 8", from_seq=5, with_proof=True) == []
 
 

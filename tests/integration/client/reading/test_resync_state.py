@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from support.broken import changed
 from support.client import lying_hub, reading_support
 from veen.client.log_head import LabelLogRef
 from veen.client.reader import read
@@ -148,7 +149,7 @@ def test_a_receipt_of_another_hub_is_refused(hub: Any, log: Any, session: Any) -
 @pytest.mark.parametrize("field", ["ciphertext", "sig"])
 def test_an_altered_message_is_refused(field: str, hub: Any, log: Any, session: Any) -> None:
     msg = Msg.decode(log.pairs[6][0])
-    altered = replace(msg, **{field: bytes(len(getattr(msg, field)) - 1) + b"\x01"})
+    altered = changed(msg, **{field: bytes(len(getattr(msg, field)) - 1) + b"\x01"})
     with pytest.raises(Violation, match="stream_seq 7"):
         verify_receipt(log.receipt(7), altered, session.hub, None)
 

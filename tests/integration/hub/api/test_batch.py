@@ -67,6 +67,7 @@ def test_json_and_cbor_batches_have_the_same_results(hub: Any) -> None:
 def test_refuses_too_many_messages(hub: Any) -> None:
     answer = hub.post("/v1/submit_batch", BatchRequest(msgs=(b"\x00",) * 4_097))
     envelope = ErrorEnvelope.decode(answer.data)
+    assert envelope.detail is not None
     assert (answer.status_code, envelope.code, envelope.detail["max_allowed"]) == (
         413,
         "E.LIMIT",

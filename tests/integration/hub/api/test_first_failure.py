@@ -97,10 +97,13 @@ def test_an_earlier_message_with_an_ack_that_went_back_tells_its_place(hub: Any)
     writer.write(1, 2)
     assert writer.submit(writer.msg(3, prev_ack=2)).status_code == 200
     detail = ErrorEnvelope.decode(writer.submit(writer.msg(1)).data).detail
+    assert detail is not None
     assert (detail["detail_enum"], detail["stream_seq"]) == ("PREV_ACK", 1)
 
 
 def detail(answer: Any) -> str:
-    result = ErrorEnvelope.decode(answer.data).detail["detail_enum"]
+    envelope = ErrorEnvelope.decode(answer.data)
+    assert envelope.detail is not None
+    result = envelope.detail["detail_enum"]
     assert isinstance(result, str)
     return result

@@ -161,7 +161,9 @@ def test_refuses_an_oversize_body(
 
 def test_a_submit_within_the_bound_but_above_the_limit_is_the_messages_fault(hub: Any) -> None:
     answer = hub.post("/v1/submit", SubmitRequest(msg=cbor.encode(bytes(4_200))))
-    assert ErrorEnvelope.decode(answer.data).detail["detail_enum"] == "SIZE_PREFILTER"
+    detail = ErrorEnvelope.decode(answer.data).detail
+    assert detail is not None
+    assert detail["detail_enum"] == "SIZE_PREFILTER"
 
 
 class KeptOpen(BytesIO):

@@ -17,6 +17,7 @@ BOUND = 700
 
 def detail(answer: Any) -> tuple[str, str]:
     envelope = ErrorEnvelope.decode(answer.data)
+    assert envelope.detail is not None
     return envelope.code, envelope.detail["detail_enum"]
 
 

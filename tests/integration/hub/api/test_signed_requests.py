@@ -26,7 +26,8 @@ class Ed25519(HTTPSignatureAlgorithm):
 
 class Request:
     def __init__(self, method: str, url: str) -> None:
-        self.method, self.url, self.headers = method, url, {}
+        self.method, self.url = method, url
+        self.headers: dict[str, str] = {}
 
 
 @pytest.fixture(scope="module")

@@ -86,7 +86,10 @@ def test_the_server_bounds_a_page_by_its_bytes(alice: Any, monkeypatch: pytest.M
 
 def test_the_proof_is_of_the_last_item(alice: Any) -> None:
     result = page(alice, from_seq=1, max_items=7, with_receipts=True, with_mmr_proof=True)
-    receipt = Receipt.decode(result.items[-1].receipt)
+    raw = result.items[-1].receipt
+    assert raw is not None
+    assert result.mmr_proof is not None
+    receipt = Receipt.decode(raw)
     alice.hub.identity.verify_receipt(receipt)
     leaf = Msg.decode(result.items[-1].msg).leaf_hash()
     result.mmr_proof.verify(leaf_hash=leaf, stream_seq=7, root=receipt.mmr_root)

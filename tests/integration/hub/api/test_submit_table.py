@@ -208,6 +208,7 @@ def test_refuses_an_untrusted_issuer(hub: Any) -> None:
 
 def test_a_duplicate_gets_the_receipt_of_the_original_again(hub: Any, alice: Any) -> None:
     detail = ErrorEnvelope.decode(alice.submit(repeated(alice)).data).detail
+    assert detail is not None
     receipt = Receipt.decode(detail.pop("receipt"))
     assert detail == {"stage": "commit", "detail_enum": "DUPLICATE", "stream_seq": 2}
     hub.identity.verify_receipt(receipt)
@@ -221,6 +222,7 @@ def row(failure: Failure) -> tuple[str, str, str]:
 def refused(answer: Any) -> tuple[tuple[str, str, str], int]:
     envelope = ErrorEnvelope.decode(answer.data)
     assert envelope.request_id == answer.headers["X-Request-Id"]
+    assert envelope.detail is not None
     return (
         envelope.code,
         envelope.detail["stage"],

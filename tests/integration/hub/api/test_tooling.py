@@ -70,7 +70,9 @@ def test_the_status_carries_a_signed_identity(hub: Any) -> None:
 def test_refuses_what_is_no_capability(hub: Any, raw: bytes) -> None:
     answer = hub.post("/tooling/authorize", raw)
     assert refusal(answer) == (403, "E.CAP")
-    assert ErrorEnvelope.decode(answer.data).detail["detail_enum"] == "CAP_INVALID"
+    detail = ErrorEnvelope.decode(answer.data).detail
+    assert detail is not None
+    assert detail["detail_enum"] == "CAP_INVALID"
 
 
 def test_refuses_a_capability_changed_after_it_was_signed(hub: Any) -> None:

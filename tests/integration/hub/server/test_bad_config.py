@@ -72,7 +72,9 @@ def test_refuses_to_start(
     assert not (hub.data / "hub-identity.cbor").exists()
 
 
-def test_refuses_a_missing_config_file(make_hub: Callable[..., Any], veen: Callable) -> None:
+def test_refuses_a_missing_config_file(
+    make_hub: Callable[..., Any], veen: Callable[..., Any]
+) -> None:
     hub = make_hub("--config", "nowhere.toml")
     done = veen("hub", "start", *hub.arguments)
     assert done.returncode != 0

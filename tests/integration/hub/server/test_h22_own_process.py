@@ -104,8 +104,9 @@ def test_h22_a_socket_of_another_address_is_no_hindrance() -> None:
 def unnamed() -> Iterator[subprocess.Popen[bytes]]:
     """A process whose name is no UTF-8 and looks like the end of a name."""
     code = "import ctypes; ctypes.CDLL(None).prctl(15, b'\\xff) Z 1'); print(flush=True); input()"
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", code], **pipes) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
         assert process.stdout is not None
         process.stdout.readline()
         yield process

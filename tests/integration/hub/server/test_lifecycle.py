@@ -56,7 +56,7 @@ def test_open_modes_warn_loudly(started: Any) -> None:
     ]  # fmt: skip
 
 
-def test_a_plain_start_is_closed_and_does_not_warn(make_hub: Any, veen: Callable) -> None:
+def test_a_plain_start_is_closed_and_does_not_warn(make_hub: Any, veen: Callable[..., Any]) -> None:
     hub = make_hub()
     done = veen("hub", "start", *hub.arguments)
     assert done.returncode == 0

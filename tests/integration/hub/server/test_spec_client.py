@@ -142,8 +142,8 @@ def test_a_capability_ends_with_its_ttl(
     stream: str,
     gated_hub: Any,
     issuer: Any,
-    refused: Callable,
-    wait_until: Callable,
+    refused: Callable[..., Any],
+    wait_until: Callable[..., Any],
 ) -> None:
     client, alice = gated_hub.client(), spec_objects.key("alice")
     token = spec_objects.cap_token(issuer, bytes(alice.verify_key), [stream], 1, None)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -146,7 +148,12 @@ def test_h15_a_sound_start_reads_no_sealed_chunk(
     filled.stop()
     read: list[str] = []
     real = Path.read_bytes
-    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path.name) or real(path))
+
+    def read_bytes(path: Path) -> bytes:
+        read.append(path.name)
+        return real(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
     filled.start()
     assert not [name for name in read if name.endswith(".log")]
     filled.stop()
@@ -271,7 +278,7 @@ def sign_wrong_again(bench: Any, right: Checkpoint) -> Checkpoint:
 
 
 def test_h15_a_rebuild_that_crashed_is_completed_by_the_next(
-    filled: Any, tmp_path: Path, crash_at: Any
+    filled: Any, tmp_path: Path, crash_at: Callable[[int], AbstractContextManager[None, bool]]
 ) -> None:
     wrong = sign_wrong(filled, 18)
     filled.committer.recorder_checkpoint(STREAM.profile.profile_id(), filled.now, force=True)
@@ -283,7 +290,7 @@ def test_h15_a_rebuild_that_crashed_is_completed_by_the_next(
         shutil.copytree(sound, filled.root)
         with crash_at(step):
             driven_hub.rebuild(filled.root)
-            raise AssertionError(f"a rebuild has fewer than {step} durable steps")
+            pytest.fail(f"a rebuild has fewer than {step} durable steps")
         driven_hub.rebuild(filled.root)
         filled.start()
         filled.stop()

@@ -257,7 +257,9 @@ STEPS = st.lists(
 @given(steps=STEPS)
 def test_remembers_what_a_list_remembers(steps: list[tuple[str, int]], tmp_path: Path) -> None:
     path = tmp_path / f"{len(list(tmp_path.iterdir()))}.ledger"
-    ledger, oracle, marks = AnchorLedger(path, os.urandom), [], [None]
+    ledger = AnchorLedger(path, os.urandom)
+    oracle: list[tuple[bytes | None, int, bytes]] = []
+    marks = [b""]
     for what, n in steps:
         if what == "publish":
             oracle.append((ROOTS[n], n, ledger.publish(ROOTS[n], n, n, b"%d" % n)))

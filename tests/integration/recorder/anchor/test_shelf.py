@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -189,7 +190,7 @@ def test_a_hub_is_known_by_its_first_key_or_by_its_papers(home: CheckpointDirect
     old, new = anchor_documents.KEY, SigningKey(b"n" * 32)
     rotated = anchor_documents.HUB.rotated(old, new.public, anchor_documents.START, 0)
     late = anchor_documents.a_checkpoint(anchor_documents.START + 1)
-    late = type(late)(**{**_fields(late), "hub_public": new.public}).signed(new)
+    late = replace(late, hub_public=new.public).signed(new)
     with pytest.raises(Untrusted, match="--identity"):
         identity_of_document(late, None)
     home.make()
@@ -199,9 +200,3 @@ def test_a_hub_is_known_by_its_first_key_or_by_its_papers(home: CheckpointDirect
     (home.root / layout.IDENTITY_SIG).write_bytes(rotated.signature_by(old))
     with pytest.raises(Untrusted, match=layout.IDENTITY):
         read_identity(home.root)
-
-
-def _fields(document: object) -> dict[str, object]:
-    from dataclasses import fields  # noqa: PLC0415
-
-    return {field.name: getattr(document, field.name) for field in fields(document)}  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from recorder.checkpoints.store import HubIdentityFile
 from recorder.emit.emitter import Emitter
 from recorder.service.database import Database, Results
 from recorder.service.recording import AccessAttempt, Audits, Bookkeeping, Recording
-from support.recorder import query_world
+from veen.client.client import Client
 from veen.events import RECORD_SCHEMA, read_event
 
 
@@ -44,7 +44,7 @@ def remove(database: Path) -> None:
 def record(zone: Any, path: Path, numbers: range) -> None:
     """What the service's runner does with audit entries, from its file to the hub."""
     database, settings = Database(path), zone.settings
-    with closing(query_world.Client.open(zone.folder / "service", zone.hub.url)) as client:
+    with closing(Client.open(zone.folder / "service", zone.hub.url)) as client:
         recipient = zone.reader.card.recipient(int(time.time()))
         emitter = Emitter(client, settings.streams, clock=lambda: 1, recipient=recipient)
         recording = Recording(
@@ -63,7 +63,7 @@ def record(zone: Any, path: Path, numbers: range) -> None:
 
 def audited(zone: Any) -> list[str]:
     """What the audit stream holds of this service, in its order."""
-    with closing(query_world.Client.open(zone.folder / "service", zone.hub.url)) as client:
+    with closing(Client.open(zone.folder / "service", zone.hub.url)) as client:
         return [
             read_event(
                 RECORD_SCHEMA, client.open_payload(pair.msg).body, pair.msg.client_id

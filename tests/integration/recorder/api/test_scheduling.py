@@ -29,7 +29,9 @@ from support.local_http import Answering, served
 from veen.digest import h
 from veen.errors import Untrusted
 from veen.label import stream_id
+from veen.objects.port import StoreLocation
 from veen.recorder_checkpoint import RecorderCheckpoint, StreamEnd, log_root
+from veen.system.spark_submit import SparkSubmit
 from veen.wire import canonical_json
 
 RESULT_ID = "r-" + "2" * 32
@@ -134,7 +136,8 @@ def test_a_wrong_password_and_a_silent_airflow_are_told(work: SparkWork) -> None
 
 
 def terms(job: Path) -> JobTerms:
-    return JobTerms(job, "local[1]", ("--store", "file:///x"), b"\1" * 32, Path("/client"), None)
+    spark, store = SparkSubmit("local[1]", {}), StoreLocation(url="file:///x")
+    return JobTerms(job, spark, store, b"\1" * 32, Path("/client"), None)
 
 
 def test_a_local_job_is_told_all_of_its_work(work: SparkWork, tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_what_is_written_during_a_push_makes_its_last_moments_unsettled(
     opened.write_bytes(raw[:at])
     last_ts = PushSource(data, Limits()).moment().last_ts
 
-    def append(_done: int, _total: int) -> None:
+    def append(_done: int, _total: int | None) -> None:
         opened.write_bytes(raw)
 
     push(PushSource(data, Limits()), store, sealer=None, progress=append)

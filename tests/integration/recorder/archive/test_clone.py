@@ -68,7 +68,7 @@ def test_a_clone_that_was_cut_off_goes_on(
     class Enough(Exception):
         pass
 
-    def stop(done: int, _total: int) -> None:
+    def stop(done: int, _total: int | None) -> None:
         if done == 20:
             raise Enough
 
@@ -93,7 +93,7 @@ def test_other_bytes_in_the_other_store_are_refused(
 
 
 def test_what_is_missing_is_told_and_what_only_the_past_had_is_counted(
-    recorded,
+    recorded: Any,
     data: Path,
     folder: Path,
     store: Store,

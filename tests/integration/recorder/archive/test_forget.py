@@ -98,8 +98,8 @@ class Enough(Exception):
     pass
 
 
-def stopping_at(count: int) -> Callable[[int, int], None]:
-    def stop(done: int, _total: int) -> None:
+def stopping_at(count: int) -> Callable[[int, int | None], None]:
+    def stop(done: int, _total: int | None) -> None:
         if done == count:
             raise Enough
 

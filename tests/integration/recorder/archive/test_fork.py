@@ -26,6 +26,7 @@ def cut_inside(recorded: Any, store: Store) -> int:
     """A hub_ts that falls into a sealed chunk of the label."""
     archive = archive_carry.archive_of(store)
     label = archive.label(archive.latest(), recorded.label)
+    assert label is not None
     inside = next(segment for segment in label.segments[1:] if segment.first_ts < segment.last_ts)
     return int(inside.first_ts)
 

@@ -82,6 +82,7 @@ def test_a_chunk_pruned_after_it_was_archived_stays_in_the_archive(
     label = archive_carry.archive_of(store).label(
         archive_carry.archive_of(store).latest(), recorded.label
     )
+    assert label is not None
     assert [segment.is_pruned for segment in label.segments] == [False, False, False]
     assert chunks <= set(archive_carry.contents(store))
     assert archive_carry.checked(store, read_all=True).ok
@@ -99,6 +100,7 @@ def test_a_chunk_pruned_before_it_was_archived_is_told_by_its_tombstone(
     label = archive_carry.archive_of(store).label(
         archive_carry.archive_of(store).latest(), recorded.label
     )
+    assert label is not None
     assert [segment.is_pruned for segment in label.segments] == [True, True, False]
     assert label.segments[0].first_ts > 0
     assert archive_carry.checked(store, read_all=True).ok
@@ -113,11 +115,10 @@ def test_an_old_copy_of_the_directory_is_refused(
 ) -> None:
     archive_carry.push(data, store)
     head = archive_carry.archive_of(store).head()
-    at = (
-        archive_carry.archive_of(store)
-        .label(archive_carry.archive_of(store).latest(), recorded.label)
-        .parts[1]
-    )
+    archive = archive_carry.archive_of(store)
+    label = archive.label(archive.latest(), recorded.label)
+    assert label is not None
+    at = label.parts[1]
     archive_carry.restore(store, tmp_path / "old", keys=data / "keys", at=at.first_ts)
     for what in ("behind", "without a label"):
         with pytest.raises(OldCopy):

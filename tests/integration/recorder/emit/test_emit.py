@@ -151,7 +151,7 @@ def test_many_are_sent_in_order_across_streams(open_emitter: Callable[..., Emitt
 def test_there_is_no_request_beside_the_submits(open_emitter: Callable[..., Emitter]) -> None:
     emitter = open_emitter()
     emitter.send(recorder_world.observed())
-    transport = emitter._client.session.api.transport
+    transport: Any = emitter._client.session.api.transport
     asked: list[str] = []
     ask = transport.ask
 

@@ -243,7 +243,14 @@ def test_a_bad_line_of_a_log_stops_the_tail_or_is_recorded(
 def test_only_an_admin_records_migrations(
     veen: Veen, world: Any, config: Path, authorized: dict[str, Path]
 ) -> None:
-    words = ("migrate", "rename", "--from", "record/app/old", "--to", "record/app/orders")
+    words: tuple[str, ...] = (
+        "migrate",
+        "rename",
+        "--from",
+        "record/app/old",
+        "--to",
+        "record/app/orders",
+    )
     words = (*words, "--last-seq", "812", "--config", str(config))
     result = veen(*words, "--cap", authorized["producer"])
     assert (result.code, "is no admin" in result.detail) == (REFUSED, True)

@@ -201,7 +201,7 @@ def test_the_profile_does_not_depend_on_order_and_does_on_everything_else() -> N
     def profile(*streams: dict[str, Any]) -> bytes:
         return parse(recorder_world.a_document(streams=list(streams)), Path("/")).profile_id()
 
-    other = {"name": "record/b", "event_types": ["y", "z"], "producers": [A, B]}
+    other: dict[str, Any] = {"name": "record/b", "event_types": ["y", "z"], "producers": [A, B]}
     turned = other | {"event_types": ["z", "y"], "producers": [B, A]}
     assert profile(ONE, other) == profile(turned, ONE)
     changed = [

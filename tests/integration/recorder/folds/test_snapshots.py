@@ -14,9 +14,10 @@ from recorder.folds import snapshots
 from recorder.folds.cache import NoCache
 from recorder.folds.log import ArchivedLog, NotArchived
 from recorder.folds.snapshots import Expected
-from support.overlay import overlay_oracle
+from support.overlay import overlay_histories, overlay_oracle
 from veen.digest import h
 from veen.overlay.snapshot import SCHEMA, StateCheckpoint
+from veen.wire.body import AnyItem
 
 NAME = "wallet.ledger"
 UPTO = 100
@@ -39,9 +40,9 @@ def verdict(archived: Any, claim: StateCheckpoint, expected: Expected = ANY) -> 
 def test_the_hash_is_that_of_the_naive_state(archived: Any, claim: StateCheckpoint) -> None:
     says = [
         item for item in archived.hub.detail["ledger"][:UPTO]
-        if item.schema == overlay_oracle.SCHEMAS[NAME] and item.says is not None
+        if item.schema == overlay_histories.SCHEMAS[NAME] and item.says is not None
     ]  # fmt: skip
-    state = overlay_oracle.cbor(overlay_oracle.ledger(says))
+    state = overlay_histories.cbor(overlay_oracle.ledger(says))
     assert claim.state_hash == sha256(b"veen/state-wallet.ledger\x00" + state).digest()
 
 
@@ -113,7 +114,7 @@ def test_the_latest_snapshot_of_a_stream_is_found(
     archived: Any, claim: StateCheckpoint, a_history: Callable[..., list[Any]]
 ) -> None:
     noise = a_history(1, 30, NAME)
-    first = replace(claim, metadata=b"\x01")
+    first = replace(claim, metadata=AnyItem(b"\x01"))
     said = {5: first.encode(), 12: claim.encode(), 20: replace(claim, upto_stream_seq=9).encode()}
     said[25] = b"\xff"
     messages = [

@@ -15,7 +15,7 @@ import pytest
 from recorder.folds import snapshots
 from recorder.folds.snapshots import Expected
 from spark_jobs import fold_overlay, verify_snapshot
-from spark_jobs.fold_overlay import FoldSite, fold_on
+from spark_jobs.fold_overlay import BROKEN, OK, FoldSite, fold_on
 from support.objects import object_servers
 from support.recorder import fold_world
 from support.spark import spark_standalone
@@ -68,8 +68,8 @@ def test_a_cluster_gives_the_verdict_of_this_process(
     result = archived.fold(replace(order, run=type(order.run)(1, 90)))
     claim = result.prefix().checkpoint(result.label)
     for name, item, code in (
-        ("good", claim, verify_snapshot.OK),
-        ("bad", replace(claim, state_hash=bytes(32)), verify_snapshot.BROKEN),
+        ("good", claim, OK),
+        ("bad", replace(claim, state_hash=bytes(32)), BROKEN),
     ):
         (tmp_path / name).write_bytes(item.encode())
         out = tmp_path / f"{name}.out"

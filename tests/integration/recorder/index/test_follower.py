@@ -112,6 +112,7 @@ def test_waits_for_a_hub_that_is_down_and_says_so(
 
     with index_recorded.following(reader, home) as follower:
         follower.run(is_over)
+    assert said[0] is not None
     assert said[0].startswith("waiting: ")
     assert status(home, NOW).trouble is None
 
@@ -137,7 +138,9 @@ def test_stops_at_a_hub_that_signs_another_history_and_keeps_the_evidence(
     with index_recorded.following(reader, home) as follower, pytest.raises(Fork, match="evidence"):
         follower.run(lambda: False)
     assert index_recorded.dump(home) == before
-    assert status(home, NOW).trouble.startswith("stopped: ")
+    trouble = status(home, NOW).trouble
+    assert trouble is not None
+    assert trouble.startswith("stopped: ")
     assert list((tmp_path / "reader" / "evidence").iterdir())
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 import pytest
 
+from recorder.index.follower import opening
 from recorder.index.reader import IndexStatus, status
 from recorder.index.tables import IndexHome, NoIndex
 from recorder.service import follower_report, runner
@@ -28,7 +29,6 @@ from recorder.service.follower_report import (
 from recorder.service.runner import Following
 from support.recorder import index_recorded
 from veen.client import verified_read
-from veen.system import durable
 
 WAIT_SEC = 30.0
 
@@ -124,7 +124,7 @@ def test_h18_a_disk_that_was_full_for_a_moment_is_no_end(
     follower: Follower, reader: Any, writer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream, is_full = "record/8", [False]
-    write = durable.os.pwrite
+    write = os.pwrite
 
     def pwrite(fd: int, data: bytes, at: int) -> int:
         if is_full[0] and "/index/" in str(Path(f"/proc/self/fd/{fd}").readlink()):
@@ -132,7 +132,7 @@ def test_h18_a_disk_that_was_full_for_a_moment_is_no_end(
         result: int = write(fd, data, at)
         return result
 
-    monkeypatch.setattr(durable.os, "pwrite", pwrite)
+    monkeypatch.setattr(os, "pwrite", pwrite)
     with follower.running():
         index_recorded.record(writer, stream, reader, range(10))
         wait_until(lambda: follower.indexed(stream) == 10, "events are indexed")
@@ -152,7 +152,8 @@ def test_h18_any_other_failure_is_no_end_either(
     follower: Follower, reader: Any, writer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An error that nobody foresaw, twice, where the thread begins to follow."""
-    stream, opening, failures = "record/9", runner.opening, []
+    stream = "record/9"
+    failures: list[int] = []
 
     def broken(*words: Any) -> Any:
         if len(failures) < 2:
@@ -174,7 +175,8 @@ def test_h18_a_first_event_between_two_answers_of_the_hub_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """The hub does not know a label without entries; then the first comes before it is asked."""
-    stream, ask, asked = "record/10", verified_read._has_entries, []
+    stream, ask = "record/10", verified_read._has_entries
+    asked: list[int] = []
 
     def after_the_first(session: Any, log: Any) -> bool:
         if log.name == stream and not asked:

@@ -14,6 +14,7 @@ import pytest
 
 from support.recorder import replay_hub, replay_notary
 from veen.client.client import Client
+from veen.client.verified_read import PAGE_ITEMS
 from veen.recorder_checkpoint import RecorderCheckpoint
 
 
@@ -25,9 +26,10 @@ class World:
     client: Client
     checkpoint: RecorderCheckpoint
     folder: Path
+    page_items: int = PAGE_ITEMS
 
     def job(self, requested: Any, **more: Any) -> Any:
-        return replay_notary.a_job(self.client, requested, self.checkpoint, **more)
+        return replay_notary.a_job(self.client, requested, self.checkpoint, self.page_items, **more)
 
 
 @pytest.fixture

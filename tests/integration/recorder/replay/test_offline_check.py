@@ -13,6 +13,7 @@ from recorder.replay.output import form_named
 from recorder.replay.plan import ReplayRequest, by_place, by_time
 from recorder.replay.verify import NotCheckable, check_file
 from support.recorder import replay_notary
+from veen.crypto import SigningKey
 from veen.digest import h
 from veen.errors import Malformed, Untrusted, VeenError
 
@@ -57,7 +58,7 @@ def test_what_only_the_readers_key_shows_is_counted(world: Any) -> None:
     mine = world.client.session.identity.card.recipient(replay_notary.NOON)
     public = author.key.public
     log.append(author.msg(log, mine, b"\x01", h(b"other")), world.hub.key)
-    log.append(author.msg(log, replay_notary.SigningKey(h(b"x")).public, b"\x01"), world.hub.key)
+    log.append(author.msg(log, SigningKey(h(b"x")).public, b"\x01"), world.hub.key)
     log.append(author.msg(log, mine, b"\x01"), world.hub.key)
     log.append(author.msg(log, mine, replay_notary.an_event(public).encode()), world.hub.key)
     world.checkpoint = replay_notary.checkpoint_of(world.hub, ("record/d",))

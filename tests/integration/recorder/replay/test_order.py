@@ -11,6 +11,7 @@ import pytest
 from recorder.replay.output import form_named
 from recorder.replay.plan import OutOfReach, by_place, by_time
 from support.recorder import replay_notary
+from veen.crypto import SigningKey
 from veen.digest import h
 from veen.errors import Malformed, Untrusted
 from veen.events import RECORD_SCHEMA
@@ -100,7 +101,7 @@ def test_what_is_no_event_stands_in_its_place_and_says_why(world: Any) -> None:
         (replay_notary.an_event(public, subject_id="").encode(), RECORD_SCHEMA, mine, "FIELD"),
         (replay_notary.an_event(public, payload=b"\x41a").encode(), RECORD_SCHEMA, mine, "PAYLOAD"),
         (replay_notary.an_event(other.key.public).encode(), RECORD_SCHEMA, mine, "PRINCIPAL"),
-        (good.encode(), RECORD_SCHEMA, replay_notary.SigningKey(h(b"x")).public, "UNOPENED"),
+        (good.encode(), RECORD_SCHEMA, SigningKey(h(b"x")).public, "UNOPENED"),
     ]
     for body, schema, recipient, _ in bodies:
         log.append(author.msg(log, recipient, body, schema), world.hub.key)

@@ -6,6 +6,7 @@ import json
 import random
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -161,9 +162,13 @@ def test_no_place_can_be_changed_on_the_way(
     recorded: Any, man: Any, quick_path: Path, forge: Any
 ) -> None:
     for k in range(COUNT):
-        man.plan = Forger(lambda items, k=k: forge(items, k))
+        man.plan = Forger(partial(forged_at, forge, k))
         said = refusal(recorded, quick_path, by_place(STREAM, None, None), man.url)
         assert f"{STREAM}, stream_seq " in said
+
+
+def forged_at(forge: Callable[[list[Any], int], list[Any]], k: int, items: list[Any]) -> list[Any]:
+    return forge(items, k)
 
 
 def test_no_flipped_bit_of_a_page_passes(recorded: Any, man: Any, quick_path: Path) -> None:

@@ -7,6 +7,7 @@ import random
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,9 +95,7 @@ def test_a_replay_killed_again_and_again_loses_and_doubles_nothing(
     for due in sorted(chance.randrange(size) for _ in range(20 if LONG else 3)):
         process = start(out)
         wait_until(
-            lambda p=process, d=due: (
-                p.poll() is not None or (out.exists() and out.stat().st_size > d)
-            ),
+            partial(has_written, process, out, due),
             100,
             "so many bytes",
         )
@@ -104,3 +103,8 @@ def test_a_replay_killed_again_and_again_loses_and_doubles_nothing(
         process.wait()
     assert start(out).wait(100) == 0
     assert out.read_bytes() == undisturbed.read_bytes()
+
+
+def has_written(process: subprocess.Popen[bytes], out: Path, size: int) -> bool:
+    """Whether a process has ended, or its output has more bytes than that."""
+    return process.poll() is not None or (out.exists() and out.stat().st_size > size)

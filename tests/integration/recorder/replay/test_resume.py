@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
-from recorder.replay import parquet, plan
+from recorder.replay import parquet
 from recorder.replay.job import OtherReplay
 from recorder.replay.output import OutputExists, form_named
 from recorder.replay.parquet import ParquetSink
@@ -21,11 +21,11 @@ from veen.msg import Msg
 FORMS = ("jsonl", "cbor")
 
 
-@pytest.fixture(autouse=True)
-def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def world(world: Any) -> Any:
     """Pages of four, so that a stream has several of them, each with its proof."""
-    made = plan.LabelRange
-    monkeypatch.setattr(plan, "LabelRange", lambda **more: made(page_items=4, **more))
+    world.page_items = 4
+    return world
 
 
 def whole(*, with_proofs: bool) -> ReplayRequest:

@@ -13,6 +13,7 @@ from recorder.replay.output import form_named
 from recorder.replay.plan import by_place, by_time
 from support.recorder import replay_notary
 from veen.errors import Untrusted, VeenError
+from veen.events import RECORD_SCHEMA
 from veen.msg import Msg
 from veen.proofs import RangeProof
 from veen.wire import api
@@ -80,9 +81,7 @@ def a_twin(world: Any, msg: Msg) -> Msg:
         if author.key.public == msg.client_id
     )
     body = replay_notary.an_event(msg.client_id, 99).encode()
-    return replay_notary.a_msg(
-        author.key, msg.label, msg.client_seq, mine, body, replay_notary.RECORD_SCHEMA
-    )
+    return replay_notary.a_msg(author.key, msg.label, msg.client_seq, mine, body, RECORD_SCHEMA)
 
 
 def test_times_of_hub_that_go_back_are_refused(world: Any, quick_path: Path) -> None:

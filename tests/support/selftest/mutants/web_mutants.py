@@ -68,11 +68,11 @@ def duplicates_taken() -> None:
 
     recall = submit._attach_first_receipt
 
-    def taken(reader: Any, one: Any) -> None:
-        recall(reader, one)
-        receipt = getattr(one.outcome, "receipt", None)
+    def taken(reader: Any, result: Any, refused: Any) -> None:
+        recall(reader, result, refused)
+        receipt = getattr(result.outcome, "receipt", None)
         if receipt is not None:
-            object.__setattr__(one, "outcome", receipt)
+            object.__setattr__(result, "outcome", receipt)
 
     swap(submit, "_attach_first_receipt", taken)
 

@@ -125,7 +125,7 @@ def test_several_processes_give_the_same_report(copy: Path, forge: Any) -> None:
 
 def test_without_signatures_only_hashes_tell(copy: Path, forge: Any) -> None:
     stranger(copy, forge)
-    options = {
+    options: dict[str, Any] = {
         "limits": driven_hub.LIMITS, "profiles": (driven_hub.HOURLY,),
         "streams": driven_hub.STREAMS, "progress": lambda *_: None,
     }  # fmt: skip
