@@ -33,6 +33,8 @@ COPIED = ("zone", "spark_jobs", "cli", "dags", "plugins", "docs", "tests", "pypr
 # A mutant starts from a process in which tests were collected and none was run: some of what is
 # mutated is computed once for a process. The time limit allows for a busy machine.
 PROCESSES = ("process_isolation = forkserver", "timeout_constant = 4")
+# The check for unraisable exceptions collects garbage twice, half of the time of a short session.
+PYTEST = ("-p", "no:xdist", "-p", "no:unraisableexception", "-m", "not long")
 # Lines that only have the text of an error: a mutant there would cost a whole run of its tests.
 TEXT_LINES = (r'raise \w+\(f?"', r'^\s*f?"[^"]* [^"]*"\)?,?$')
 # mutmut's own exit codes of a mutant: 0 survived; 1 and 3 a test failed; 24, -24, 36 and
@@ -62,7 +64,7 @@ class Target:
             "only_mutate": self.files,
             "also_copy": COPIED,
             "do_not_mutate_patterns": TEXT_LINES,
-            "pytest_add_cli_args": ("-p", "no:xdist", "-m", "not long"),
+            "pytest_add_cli_args": PYTEST,
             "pytest_add_cli_args_test_selection": self.tests,
         }
         lines = ["[mutmut]", *PROCESSES, "use_git_change_detection = false"]

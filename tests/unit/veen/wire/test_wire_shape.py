@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import field, fields, make_dataclass
+from typing import Any, get_type_hints
 
 import pytest
 from hypothesis import given
@@ -105,12 +106,21 @@ SAMPLES = [
 STRINGS = [bytes(size) for size in (0, 1, 23, 24, 31, 32, 33, 63, 64, 65, 255, 256)]
 
 
+def fresh(cls: type[SignedArray]) -> type[SignedArray]:
+    """The same class anew: its shape has not been built yet."""
+    hints = get_type_hints(cls, include_extras=True)
+    columns = [(item.name, hints[item.name], field(default=item.default)) for item in fields(cls)]
+    return make_dataclass(
+        cls.__name__, columns, bases=(SignedArray,), frozen=True, slots=True, kw_only=True
+    )
+
+
 @pytest.mark.parametrize("sample", SAMPLES, ids=["short", "long", "receipt"])
 def test_each_head_and_string_in_each_place_of_an_array_comes_out_the_same(
     sample: SignedArray,
 ) -> None:
-    cls, plain = type(sample), [cbor.dump(element) for element in sample.plain()]
-    assert cls.decode(sample.encode()) == sample
+    cls, plain = fresh(type(sample)), [cbor.dump(element) for element in sample.plain()]
+    assert cls.decode(sample.encode()).plain() == sample.plain()
     for place in range(len(plain)):
         for item in (b"", *HEADS, *map(cbor.dump, STRINGS)):
             items = b"".join((*plain[:place], item, *plain[place + 1 :]))
@@ -121,8 +131,8 @@ def test_each_head_and_string_in_each_place_of_an_array_comes_out_the_same(
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=["short", "long", "receipt"])
 def test_each_cut_and_each_byte_more_comes_out_the_same(sample: SignedArray) -> None:
-    raw = sample.encode()
+    cls, raw = fresh(type(sample)), sample.encode()
     for end in range(len(raw)):
-        assert_same(type(sample), raw[:end])
+        assert_same(cls, raw[:end])
     for tail in (b"\x00", b"s", raw):
-        assert_same(type(sample), raw + tail)
+        assert_same(cls, raw + tail)
