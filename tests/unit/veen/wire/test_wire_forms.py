@@ -17,8 +17,8 @@ from veen.msg import Msg
 from veen.receipt import Receipt
 from veen.wire import api
 from veen.wire.body import AnyItem, EventBody, Integer
-from veen.wire.objects import WireArray, WireMap
-from veen.wire.schema import Bytes32, Bytes64, Detail, RawItem, Version
+from veen.wire.objects import ShapePart, SignedArray, WireArray, WireMap, shape_of
+from veen.wire.schema import Bytes32, Bytes64, Detail, Optional, RawItem, Version, kind_of
 
 A, B, SIG = b"a" * 32, b"b" * 32, b"s" * 64
 
@@ -134,6 +134,19 @@ def test_a_class_reads_and_writes_from_its_first_use(item: Any) -> None:
     assert decoded.encode() == item.encode()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loose(WireArray):
+    """An array that may have no element."""
+
+    first: int | None = None
+    second: int | None = None
+
+
+def test_an_array_of_absent_elements_is_empty() -> None:
+    assert (Loose().encode(), Loose().to_json()) == (b"\x80", [])
+    assert Loose.decode(b"\x80") == Loose.from_json([]) == Loose()
+
+
 def test_an_element_between_two_absent_ones_keeps_its_place() -> None:
     row = replace(ROW, fourth=None, fifth=B)
     assert row.encode() == cbor2.dumps([7, None, "t", None, B])
@@ -229,7 +242,7 @@ def nested(depth: int) -> Any:
 def test_an_item_in_json_is_nested_sixteen_deep_and_no_deeper() -> None:
     deepest = Every.from_json({**EVERY_JSON, "item": nested(16)})
     assert deepest.to_json()["item"] == nested(16)
-    for depth in (17, 100):
+    for depth in (17, 100, 10**4):
         with pytest.raises(Malformed):
             Every.from_json({**EVERY_JSON, "item": nested(depth)})
 
@@ -287,12 +300,12 @@ def test_a_body_reads_and_writes_from_its_first_use() -> None:
     assert asdict(fresh(Note).decode(NOTE.encode())) == asdict(NOTE)
 
 
-def test_an_absent_field_of_a_body_is_left_out_or_null() -> None:
+def test_an_absent_field_of_a_body_may_be_left_out_or_null() -> None:
     absent = replace(NOTE, extra=None)
     left_out = {name: value for name, value in NOTE_TREE.items() if name != "extra"}
     assert absent.encode() == cbor2.dumps(left_out)
-    assert Note.decode(cbor2.dumps(left_out)) == absent
-    assert Note.decode(cbor2.dumps({**NOTE_TREE, "extra": None})) == absent
+    for tree in (left_out, {**NOTE_TREE, "extra": None}):
+        assert asdict(fresh(Note).decode(cbor2.dumps(tree))) == asdict(absent)
 
 
 @pytest.mark.parametrize(
@@ -365,6 +378,31 @@ MSG = Msg(
     ciphertext=b"ct", sig=SIG,
 )  # fmt: skip
 RECEIPT = Receipt(label=A, stream_seq=1, leaf_hash=B, mmr_root=A, hub_ts=9, hub_sig=SIG)
+
+
+LINES = replace(RECEIPT, label=b"\n" * 32, stream_seq=10, hub_ts=300, hub_sig=b"\n" * 64)
+SIGNED = [MSG, replace(MSG, auth_ref=B, client_seq=2**64 - 1), RECEIPT, LINES]
+
+
+def filled(sample: SignedArray, raw: bytes) -> Any:
+    """The object that the shape of its class reads in one go, or None."""
+    cls, parts = fresh(type(sample)), []
+    for column in fields(cls):
+        kind = kind_of(column.type)
+        optional = isinstance(kind, Optional)
+        put = vars(cls)[column.name].__set__
+        parts.append(ShapePart(kind.kind if isinstance(kind, Optional) else kind, optional, put))
+    result = cls.__new__(cls)
+    return result if shape_of(parts).fill(result, raw) else None
+
+
+@pytest.mark.parametrize("sample", SIGNED, ids=["msg", "auth_ref", "receipt", "lines"])
+def test_an_array_of_the_usual_shape_is_read_in_one_go(sample: SignedArray) -> None:
+    raw = sample.encode()
+    assert filled(sample, raw).plain() == sample.plain()
+    for other in (raw + b"\x00", raw[:-1], raw[:-66] + b"\x58\x3f" + raw[-64:]):
+        assert filled(sample, other) is None
+    assert type(sample).decode(raw).encode() is raw
 
 
 @pytest.mark.parametrize("auth_ref", [None, B])
