@@ -224,6 +224,13 @@ def test_tells_a_wrong_size_and_a_wrong_version_apart(
         changed(EVERY, **{name: wrong}).encode()
 
 
+def test_sizes_are_checked_before_the_version_and_inside_arrays() -> None:
+    for wrong in ({1: 2, 4: A[1:]}, {1: 2, 8: [[7, A[1:], "t"]]}, {8: [[7, A[1:], "t"]]}):
+        with pytest.raises(WrongSize):
+            fresh(Every).decode(cbor2.dumps({**EVERY_TREE, **wrong}))
+    assert fresh(Loose).decode(b"\x80").encode() == b"\x80"
+
+
 def test_a_size_inside_an_array_of_objects_is_checked() -> None:
     short = {**EVERY_TREE, 8: [[7, A[1:], "t"]]}
     with pytest.raises(WrongSize):
