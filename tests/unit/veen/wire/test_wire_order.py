@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cbor2
@@ -17,6 +17,8 @@ from veen.label import Profile
 from veen.msg import Msg
 from veen.receipt import Receipt
 from veen.wire.api import BatchResult, ErrorEnvelope, StreamResponse, SubmitRequest
+from veen.wire.objects import WireMap
+from veen.wire.schema import Bytes32, Version
 
 A, B, SIG = b"a" * 32, b"b" * 32, b"s" * 64
 MSG = Msg(
@@ -64,6 +66,21 @@ def test_the_worse_fault_wins(raw: bytes, fault: type[Malformed]) -> None:
 def test_a_wrong_size_wins_over_a_wrong_version(field: str) -> None:
     with pytest.raises(WrongSize):
         Msg.decode(a_raw_msg(ver=2, **{field: b"short"}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Late(WireMap):
+    """An object whose sizes come after the version, in its fields and by their names."""
+
+    ver: Version = 1
+    z: Bytes32
+
+
+def test_a_wrong_size_wins_whatever_the_order_of_the_fields() -> None:
+    with pytest.raises(WrongSize):
+        Late.decode(cbor2.dumps({1: 2, 2: b"short"}))
+    with pytest.raises(WrongVersion):
+        Late.decode(cbor2.dumps({1: 2, 2: A}))
 
 
 @pytest.mark.parametrize("value", [-1, 2**64, 2**80, True, False, None, 1.0, "1", b"1"], ids=repr)
