@@ -106,7 +106,7 @@ SAMPLES = [
 STRINGS = [bytes(size) for size in (0, 1, 23, 24, 31, 32, 33, 63, 64, 65, 255, 256)]
 
 
-def fresh(cls: type[SignedArray]) -> type[SignedArray]:
+def fresh(cls: Any) -> type[SignedArray]:
     """The same class anew: its shape has not been built yet."""
     hints = get_type_hints(cls, include_extras=True)
     columns = [(item.name, hints[item.name], field(default=item.default)) for item in fields(cls)]
