@@ -66,7 +66,7 @@ def test_a_principal_that_may_only_read_verifies_restores_clones_and_audits(
         "archive", "push", "--data-dir", data, *guarded.place, env=guarded.reader
     )  # fmt: skip
     assert refused.returncode == REFUSED, refused.stderr
-    assert "rights" in refused.stderr
+    assert "permissions" in refused.stderr
     archive_carry.push(data, guarded.store)
     config, copy = ("--config", recorded.toml), (tmp_path / "copy").as_uri()
     by = ("--hub-identity", data)
