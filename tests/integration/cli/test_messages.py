@@ -141,6 +141,7 @@ def test_the_header_is_as_it_was_given(detail: Callable[..., Any]) -> None:
     (read,) = detail("stream", *BEARER, *LINE, "--from", sent["stream_seq"])
     assert read["header"] == {
         "schema": h(b"record.note.v1").hex(), "parent_id": "ab" * 32, "expires_at": 1_900_000_000,
+        "expires_at_iso": "2030-03-17T17:46:40Z",
     }  # fmt: skip
 
 
