@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
-from cli.console import manner, notice, progress, show
+from cli.console import global_options, notice, progress, show
 from cli.errors import INTEGRITY
 from cli.hub_checkpoint import KnownHubOptions, end_unproven, own_identity
 from cli.options import DEFAULT_DATA_DIR, ConfigOption, DataDirOption
@@ -278,7 +278,7 @@ def _show_checked(verified: ArchiveVerified, *, is_known: bool) -> None:
     first = verified.flaws[0]
     blame = f"{len(verified.flaws)} flaws, the first in {first.key}: {first.what}"
     show(document | {"code": "FLAWS", "detail": blame}, "\n".join(lines))
-    if manner().json:
+    if global_options().json:
         raise typer.Exit(INTEGRITY)
     raise Untrusted(blame)
 
@@ -439,7 +439,7 @@ def _finish(
         "faults": len(audit.faults),
     }
     show(document, "\n".join(_lines(document)))
-    if not audit.ok and manner().json:
+    if not audit.ok and global_options().json:
         raise typer.Exit(INTEGRITY)
     if not audit.ok:
         raise Untrusted(f"{len(audit.faults)} faults: run veen hub verify for all of them")

@@ -14,7 +14,7 @@ from typing import Annotated, Final
 
 import typer
 
-from cli.console import manner, progress, show
+from cli.console import global_options, progress, show
 from cli.errors import INTEGRITY, OK, UNPROVEN
 from cli.hub_checkpoint import KnownHubOptions, end_unproven, own_identity
 from cli.options import ConfigOption, HubIdOption, PassphraseFileOption, key_in_hex, passphrase_of
@@ -244,7 +244,7 @@ def _show(signed: SignedAuditReport, own: HubIdentity | None) -> None:
     counts = f"{report.entries} entries in {report.chunks} chunks of {report.labels} labels"
     lines += [*report.notes, f"{counts}, {report.checkpoints} checkpoints: {blame}"]
     show(document, "\n".join([*lines, f"signed_by: {signed.signed_by.hex()}"]))
-    if not report.ok and manner().json:
+    if not report.ok and global_options().json:
         raise typer.Exit(INTEGRITY)
     if not report.ok:
         raise Untrusted(blame)

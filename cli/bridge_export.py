@@ -35,7 +35,7 @@ from cli.bridge_options import (
     zone_keys,
 )
 from cli.bridge_verify import ScratchOption, room
-from cli.console import manner, notice, progress, show, show_text, watching
+from cli.console import global_options, notice, progress, show, show_text, watching
 from cli.errors import INTEGRITY, stoppable
 from cli.options import retry_policy, runtime
 from veen.errors import VeenError
@@ -172,7 +172,7 @@ def _describe(carrier: ExportedCarrier) -> dict[str, Any]:
     count = entry.to_seq - entry.from_seq + 1 if entry.bundle_id else 0
     what = f"{entry.stream} {entry.from_seq} to {entry.to_seq}" if count else "heartbeat"
     again = ", which was there already" if carrier.is_again else ""
-    if not manner().json:
+    if not global_options().json:
         show_text(f"{entry.n}: {what} in {bag}{again}" for bag in carrier.bags)
         show_text(_unopened(entry.stream, carrier.unopened))
     return {
@@ -256,7 +256,7 @@ def inspect(
     refused = sum("refused" in item for item in shown)
     show({"carriers": shown} | ({"ok": False} if refused else {}))
     if refused:
-        if not manner().json:
+        if not global_options().json:
             typer.echo(f"veen: {refused} of {len(shown)} carriers cannot be read", err=True)
         raise typer.Exit(INTEGRITY)
 

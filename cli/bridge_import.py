@@ -26,7 +26,7 @@ from bridge.importer.status import import_status, ledger_is_stale
 from bridge.settings import DEFAULT_PATH, BridgeSettings, load
 from cli.bridge_options import NOTHING_TO_DO, BridgeConfigOption, OperatorOption, operator_of
 from cli.bridge_status import cover_of
-from cli.console import manner, notice, show, show_text, watching
+from cli.console import global_options, notice, show, show_text, watching
 from cli.options import ClientOption, PassphraseFileOption, passphrase_of, retry_policy, runtime
 from veen.errors import Refused
 from veen.keystore.directory import ClientDir
@@ -290,7 +290,7 @@ def _run(settings: BridgeSettings, order: ImportRequest, *, rebuild: bool) -> Im
 
 def _show(result: ImportRunResult) -> None:
     outcomes = result.outcomes
-    if not manner().json:
+    if not global_options().json:
         show_text(_line(outcome) for outcome in outcomes)
     count = sum(outcome.imported for outcome in outcomes if outcome.state is ImportState.IMPORTED)
     document: dict[str, Any] = {

@@ -28,7 +28,7 @@ from bridge.settings import DEFAULT_PATH, BridgeSettings, BridgeZone, load
 from bridge.trust import TrustStore
 from cli.bridge_options import BridgeConfigOption, ZoneKeyOption
 from cli.bridge_reconcile import CarriersOption, collected, reader_of
-from cli.console import manner, show
+from cli.console import global_options, show
 from cli.errors import INTEGRITY
 from hub import settings as hub_settings
 from hub.storage.control_log import read_granted
@@ -147,7 +147,7 @@ def _way(evidence: ProofEvidence, event: str) -> dict[str, Any]:
 def _tell_claims(claims: list[BridgeClaim], way: dict[str, Any] | None) -> None:
     holds = all(claim.holds for claim in claims)
     document = {"ok": holds, "claims": [claim.document() for claim in claims], "event": way}
-    if manner().json:
+    if global_options().json:
         show(document)
     else:
         for claim in claims:

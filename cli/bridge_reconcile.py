@@ -38,7 +38,7 @@ from cli.bridge_options import (
     zone_keys,
 )
 from cli.bridge_status import cover_of
-from cli.console import manner, notice, progress, show, show_text
+from cli.console import global_options, notice, progress, show, show_text
 from cli.errors import INTEGRITY
 from cli.options import key_in_hex, retry_policy, runtime
 from veen.client.client import Client
@@ -258,7 +258,7 @@ def _cover(settings: BridgeSettings) -> None:
 
 
 def _tell(report: ReconcileReport) -> None:
-    if manner().json:
+    if global_options().json:
         show({"ok": report.is_whole, **report.document()})
     else:
         show_text(text(report).splitlines())

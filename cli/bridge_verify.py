@@ -19,7 +19,7 @@ from bridge.importer.precheck import Precheck, Prechecked
 from bridge.settings import BridgeSettings, load
 from bridge.trust import TrustStore
 from cli.bridge_options import BagsArgument, ZoneKeyOption, zone_keys
-from cli.console import manner, notice, show, show_text, watching
+from cli.console import global_options, notice, show, show_text, watching
 from cli.errors import INTEGRITY, fail
 from cli.hub_checkpoint import HubIdentityOption
 from cli.options import retry_policy, runtime
@@ -139,7 +139,7 @@ def _tell(
     if transcript_file is not None:
         durable.write(transcript_file.absolute(), text.encode())
     refused = [report.refusal for report in reports if report.refusal is not None]
-    if manner().json:
+    if global_options().json:
         rows = [_row(bags, report) for bags, report in zip(value, reports, strict=True)]
         for row, check in zip(rows, checks, strict=True):
             row.update({} if check is None else _import_row(check))

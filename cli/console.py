@@ -35,7 +35,7 @@ _CONTENT: Final = frozenset({"body", "payload", "row", "rows"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manner:
+class GlobalOptions:
     """The global options of every command."""
 
     json: Annotated[bool, typer.Option("--json", help="Print JSON, errors too.")] = False
@@ -45,29 +45,29 @@ class Manner:
         typer.Option("--timeout-ms", min=1, metavar="N", help="Timeout of one response."),
     ] = None
 
-    def over(self, outer: Manner) -> Manner:
+    def over(self, outer: GlobalOptions) -> GlobalOptions:
         """The combination of global options given twice, as in ``veen --json hub key --quiet``."""
-        return Manner(
+        return GlobalOptions(
             json=self.json or outer.json,
             quiet=self.quiet or outer.quiet,
             timeout_ms=self.timeout_ms or outer.timeout_ms,
         )
 
 
-_USUAL: Final = Manner()
-_manner: ContextVar[Manner] = ContextVar("manner", default=_USUAL)
+_DEFAULT: Final = GlobalOptions()
+_global_options: ContextVar[GlobalOptions] = ContextVar("global_options", default=_DEFAULT)
 
 
-def manner() -> Manner:
-    return _manner.get()
+def global_options() -> GlobalOptions:
+    return _global_options.get()
 
 
-def behave(manner: Manner) -> None:
-    _manner.set(manner.over(_manner.get()))
+def apply_global_options(given: GlobalOptions) -> None:
+    _global_options.set(given.over(_global_options.get()))
 
 
 @contextmanager
-def hanging_up() -> Iterator[None]:
+def broken_pipe_ignored() -> Iterator[None]:
     """End silently when the reader of the output is gone, as in ``veen stream … | head``."""
     try:
         yield
@@ -80,7 +80,7 @@ def show(document: Mapping[str, Any], text: str | None = None) -> None:
 
     An entry that is a list has a line for each of its elements. Times are shown as ISO 8601 too.
     """
-    if manner().json:
+    if global_options().json:
         shown = with_times(document, _number_and_iso)
         typer.echo(json.dumps({"ok": True, **shown}, sort_keys=True, indent=1))
     elif text is not None:
@@ -91,7 +91,7 @@ def show(document: Mapping[str, Any], text: str | None = None) -> None:
 
 def show_one(document: Mapping[str, Any], text: Iterable[str]) -> None:
     """Print one of many results: JSON on a line of its own, or lines of text."""
-    if manner().json:
+    if global_options().json:
         shown = with_times(document, _number_and_iso)
         typer.echo(json.dumps({"ok": True, **shown}, sort_keys=True))
     else:
@@ -99,14 +99,14 @@ def show_one(document: Mapping[str, Any], text: Iterable[str]) -> None:
 
 
 def show_text(lines: Iterable[str]) -> None:
-    if not manner().quiet:
+    if not global_options().quiet:
         for line in lines:
             typer.echo(printable(line))
 
 
 def notice(line: str) -> None:
     """Print a note for people beside the result."""
-    if not manner().quiet:
+    if not global_options().quiet:
         typer.echo(printable(line), err=True)
 
 
@@ -178,7 +178,7 @@ def watching() -> Watch:
 @contextmanager
 def progress(what: str, unit: str = "bytes", pulse: _Pulse | None = None) -> Iterator[Progress]:
     """A progress bar on a terminal, a line every ten seconds elsewhere, nothing with --json."""
-    if manner().quiet or manner().json:
+    if global_options().quiet or global_options().json:
         yield no_progress
     elif sys.stderr.isatty():
         with _bar(what, unit) as report:

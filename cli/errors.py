@@ -12,7 +12,7 @@ from typing import Final, cast
 
 import typer
 
-from cli.console import manner, notice, printable
+from cli.console import global_options, notice, printable
 from cli.extras import MissingExtra
 from recorder.anchor.anchors import AnchorUnavailable
 from veen.client.transport import HubRefused, Unreachable
@@ -82,7 +82,7 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
 
 
 def _tell(code: str, detail: str, line: str) -> None:
-    if manner().json:
+    if global_options().json:
         document = {"ok": False, "code": code, "detail": detail}
         typer.echo(json.dumps(document, sort_keys=True, indent=1))
     else:

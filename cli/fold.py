@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.console import manner, show
+from cli.console import global_options, show
 from cli.errors import INTEGRITY, OK
 from cli.options import (
     DEFAULT_HUB,
@@ -249,7 +249,7 @@ def _tell(stream: str, fields: dict[str, Any]) -> None:
         show(document)
         return
     blame = f"{mismatch['field']}: expected {mismatch['computed']}, got {mismatch['claimed']}"
-    if manner().json:
+    if global_options().json:
         show(document | {"ok": False, "code": "UNTRUSTED", "detail": blame})
         raise typer.Exit(INTEGRITY)
     show(document)

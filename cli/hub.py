@@ -19,7 +19,7 @@ import typer
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from cli.console import manner, notice, show, show_text
+from cli.console import global_options, notice, show, show_text
 from cli.errors import OK, REFUSED
 from cli.options import DEFAULT_DATA_DIR, ConfigOption, DataDirOption, HubOptions, retry_policy, tls
 from hub import supervisor
@@ -449,7 +449,7 @@ def metrics(
         tls=tls(at.ca),
         timeout_sec=retry_policy().timeout_sec,
     )
-    if raw and not manner().json:
+    if raw and not global_options().json:
         show_text(text.splitlines())
     else:
         show({"metrics": text} if raw else metrics_summary(text))

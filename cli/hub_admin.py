@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 import typer
 
-from cli.console import manner, progress, show
+from cli.console import global_options, progress, show
 from cli.errors import INTEGRITY
 from cli.hub import app
 from cli.options import DEFAULT_DATA_DIR, ConfigOption, DataDirOption
@@ -47,7 +47,7 @@ def verify(data_dir: DataDirOption = DEFAULT_DATA_DIR, config: ConfigOption = No
             progress=report,
         )
     _show(audit)
-    if not audit.ok and manner().json:
+    if not audit.ok and global_options().json:
         raise typer.Exit(INTEGRITY)
     if not audit.ok:
         raise Untrusted(_blame(audit))

@@ -12,7 +12,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from cli.console import manner, progress, show
+from cli.console import global_options, progress, show
 from cli.errors import UNPROVEN, Unproven
 from cli.hub_admin import app
 from cli.options import HubOptions, StreamOption, key_in_hex
@@ -87,7 +87,7 @@ def own_identity(what: str, hub: HubIdentity) -> str:
 
 def end_unproven(why: str) -> NoReturn:
     """Exit with the code for absent evidence, after the result is shown."""
-    if manner().json:
+    if global_options().json:
         raise typer.Exit(UNPROVEN)
     raise Unproven(why)
 

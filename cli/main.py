@@ -19,7 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 import cli.quick_start  # noqa: F401 - before anything that imports httpx
-from cli.console import Manner, behave, hanging_up
+from cli.console import GlobalOptions, apply_global_options, broken_pipe_ignored
 from cli.errors import INTERRUPTED, OK, UsageError, fail, fail_usage
 from cli.extras import MissingExtra, checked
 from veen.errors import VeenError
@@ -100,9 +100,9 @@ def with_options(function: Command) -> Command:
     }
 
     def command(ctx: typer.Context, **given: Any) -> None:
-        behave(_taken(Manner, given))
+        apply_global_options(_taken(GlobalOptions, given))
         shared = {name: _taken(group, given) for name, group in groups.items()}
-        with hanging_up(), checked(ctx.command_path):
+        with broken_pipe_ignored(), checked(ctx.command_path):
             function(**given, **shared)
 
     options = [
@@ -110,7 +110,7 @@ def with_options(function: Command) -> Command:
         for item in own
         for option in (_parameters(groups[item.name]) if item.name in groups else [_keyword(item)])
     ]
-    signature = inspect.Signature([_CONTEXT, *options, *_parameters(Manner)])
+    signature = inspect.Signature([_CONTEXT, *options, *_parameters(GlobalOptions)])
     update_wrapper(command, function)
     del command.__wrapped__  # type: ignore[attr-defined]  # it would be asked for its signature
     command.__signature__ = signature  # type: ignore[attr-defined]
@@ -180,7 +180,7 @@ def _missing(name: str, error: MissingExtra) -> Any:
 
     def fail(ctx: typer.Context) -> None:
         if "--json" in ctx.args:
-            behave(Manner(json=True))
+            apply_global_options(GlobalOptions(json=True))
         raise error
 
     around = typer.Typer(rich_markup_mode=None)
@@ -210,7 +210,7 @@ def main() -> None:
     os.umask(0o077)
     handle_interrupts()
     code = _run()
-    with hanging_up():
+    with broken_pipe_ignored():
         sys.stdout.flush()
     sys.exit(code)
 
@@ -220,7 +220,7 @@ def _run() -> int:
         return app(standalone_mode=False) or OK
     except UsageError as error:
         # The options may not be parsed yet.
-        behave(Manner(json="--json" in sys.argv))
+        apply_global_options(GlobalOptions(json="--json" in sys.argv))
         return fail_usage(error)
     except typer.Abort:
         return INTERRUPTED

@@ -15,7 +15,7 @@ from typing import Annotated, Final
 
 import typer
 
-from cli.console import manner, notice
+from cli.console import global_options, notice
 from veen.client.client import Client
 from veen.client.credentials import Anonymous, Bearer, Credentials, Principal
 from veen.client.hub_api import HubApi
@@ -188,7 +188,7 @@ def runtime() -> Runtime:
 
 
 def retry_policy() -> RetryPolicy:
-    limit = manner().timeout_ms
+    limit = global_options().timeout_ms
     return RetryPolicy() if limit is None else RetryPolicy(timeout_sec=limit / 1000)
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from cli.anchor import AnchorTrust
-from cli.console import manner, notice, show, show_one
+from cli.console import global_options, notice, show, show_one
 from cli.errors import INTEGRITY, OK, UNPROVEN, Unproven
 from cli.hub_checkpoint import KnownHubOptions
 from cli.options import key_in_hex
@@ -193,7 +193,7 @@ def replay(
     if record:
         document["record_event"] = _recorded(at, settings, verdict)
     show(document)
-    if not verdict.matches and manner().json:
+    if not verdict.matches and global_options().json:
         raise typer.Exit(INTEGRITY)
     if not verdict.matches:
         raise Untrusted(f"the replay differs in {verdict.field}: {verdict.detail}")
@@ -447,7 +447,7 @@ def _report(package: Path, verdict: PackageVerdict) -> None:
     show({**verdict.document(), "ok": proven}, _lines_of(verdict))
     if proven:
         return
-    if manner().json:
+    if global_options().json:
         raise typer.Exit(_EXIT_CODES[verdict.outcome])
     kind = Untrusted if verdict.outcome is ClaimOutcome.FAILED else Unproven
     raise kind(f"{package} is {'refused' if verdict.failed else 'unproven'}: {verdict.reason}")

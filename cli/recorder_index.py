@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from bridge.trust import TrustStore
-from cli.console import manner, notice, progress, show
+from cli.console import global_options, notice, progress, show
 from cli.errors import INTEGRITY
 from cli.recorder_options import RecorderConfigOption
 from cli.recorder_replay import ReaderOptions
@@ -195,7 +195,7 @@ def verify(at: ReaderOptions, options: FollowOptions) -> None:
     ):
         compared = rebuilding.verify(home, client, opener, options.requested(), report)
     show({"index": str(home.root), **_describe(compared)})
-    if compared.differences and manner().json:
+    if compared.differences and global_options().json:
         raise typer.Exit(INTEGRITY)
     if compared.differences:
         difference = compared.differences[0]

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.console import manner, notice, progress, show
+from cli.console import global_options, notice, progress, show
 from cli.errors import INTEGRITY
 from cli.options import ClientOptions, ProfileOptions, StreamOption
 from veen.client.log_head import LabelLogRef
@@ -72,7 +72,7 @@ def verify_state(
     }
     if comparison.consistent:
         show(document)
-    elif manner().json:
+    elif global_options().json:
         show(document | {"ok": False, "code": "UNTRUSTED", "detail": comparison.reason})
         raise typer.Exit(INTEGRITY)
     else:

@@ -13,7 +13,7 @@ from typing import Annotated, Final
 
 import typer
 
-from cli.console import manner, notice, show
+from cli.console import global_options, notice, show
 from cli.demo import scenes
 from cli.demo.zones import (
     RUN_TIMEOUT_SEC,
@@ -214,7 +214,7 @@ def _clock() -> Callable[[str], None]:
     began = time.monotonic()
 
     def tell(line: str) -> None:
-        if not manner().json:
+        if not global_options().json:
             notice(f"[{time.monotonic() - began:5.0f} s] {line}")
 
     return tell

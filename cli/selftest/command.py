@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 import typer
 
-from cli.console import manner, show, show_text
+from cli.console import global_options, show, show_text
 from cli.errors import SELFTEST
 from cli.options import retry_policy
 from cli.selftest.samples import StepResult
@@ -138,7 +138,7 @@ def _list(names: frozenset[str]) -> str:
 
 def _tell(result: StepResult) -> None:
     """Print the result of a step; a failed step is printed with --quiet too."""
-    if manner().json:
+    if global_options().json:
         return
     if result.ok:
         show_text([f"ok   {result.suite}/{result.name} seconds={result.seconds:.3f}"])
@@ -151,7 +151,7 @@ def _conclude(name: str, seed: int, results: list[StepResult]) -> None:
     detail = f"{len(failed)} of {len(results)} steps failed: {', '.join(failed)}"
     error = {"code": "SELFTEST", "detail": detail} if failed else {}
     document = {"suite": name, "seed": seed, "steps": [result.to_json() for result in results]}
-    if manner().json:
+    if global_options().json:
         show({"ok": not failed, **document, **error})
     elif failed:
         typer.echo(f"veen: {detail}", err=True)

@@ -15,16 +15,24 @@ from pathlib import Path
 import pytest
 
 from cli import console
-from cli.console import Manner, behave, notice, printable, progress, show, watching
+from cli.console import (
+    GlobalOptions,
+    apply_global_options,
+    notice,
+    printable,
+    progress,
+    show,
+    watching,
+)
 from support.cli import cli_binary
 
 
 @pytest.fixture(autouse=True)
 def usual() -> Iterator[None]:
     """Each test begins as a command does."""
-    token = console._manner.set(Manner())
+    token = console._global_options.set(GlobalOptions())
     yield
-    console._manner.reset(token)
+    console._global_options.reset(token)
 
 
 def test_text_of_others_stays_on_its_line_and_has_no_escapes() -> None:
@@ -57,7 +65,7 @@ def test_times_are_shown_as_iso_8601_beside_the_number(
         "events: event_time=2025-11-19T03:20:00.001Z (1763522400001)",
         "body: created_at=1763522400",
     ]
-    behave(Manner(json=True))
+    apply_global_options(GlobalOptions(json=True))
     show(document)
     assert json.loads(capsys.readouterr().out) == document | {
         "ok": True,
@@ -69,16 +77,16 @@ def test_times_are_shown_as_iso_8601_beside_the_number(
 
 
 def test_options_before_and_after_a_command_add_up() -> None:
-    def both() -> Manner:
-        behave(Manner(json=True, timeout_ms=5))
-        behave(Manner(quiet=True, timeout_ms=7))
-        return console.manner()
+    def both() -> GlobalOptions:
+        apply_global_options(GlobalOptions(json=True, timeout_ms=5))
+        apply_global_options(GlobalOptions(quiet=True, timeout_ms=7))
+        return console.global_options()
 
-    assert copy_context().run(both) == Manner(json=True, quiet=True, timeout_ms=7)
+    assert copy_context().run(both) == GlobalOptions(json=True, quiet=True, timeout_ms=7)
 
 
 def test_no_notice_and_no_progress_when_quiet(capsys: pytest.CaptureFixture[str]) -> None:
-    behave(Manner(quiet=True))
+    apply_global_options(GlobalOptions(quiet=True))
     notice("hello")
     with progress("work") as report:
         report(1, 2)
