@@ -96,15 +96,15 @@ def forget(
 def write_metrics(path: Path, store: StoreStatus, hubs: Iterable[HubStatus], now: int) -> None:
     """Write the metrics to ``path``, atomically."""
     registry = CollectorRegistry()
-    _tell_of_store(registry, store, now)
-    _tell_of_hubs(registry, store, list(hubs))
+    _store_metrics(registry, store, now)
+    _hub_metrics(registry, store, list(hubs))
     try:
         write_to_textfile(str(path), registry)
     except OSError as error:
         raise Refused(f"{path}: {error.strerror}: give a writable file with --metrics") from error
 
 
-def _tell_of_store(registry: CollectorRegistry, store: StoreStatus, now: int) -> None:
+def _store_metrics(registry: CollectorRegistry, store: StoreStatus, now: int) -> None:
     looked_at = Gauge(
         "veen_archive_looked_at_seconds", "Unix time of this probe", ["store"], registry=registry
     )
@@ -121,7 +121,7 @@ def _tell_of_store(registry: CollectorRegistry, store: StoreStatus, now: int) ->
             keeps.labels(store.url, condition).set(is_stored)
 
 
-def _tell_of_hubs(registry: CollectorRegistry, store: StoreStatus, hubs: list[HubStatus]) -> None:
+def _hub_metrics(registry: CollectorRegistry, store: StoreStatus, hubs: list[HubStatus]) -> None:
     def gauge(name: str, text: str, values: Iterable[float]) -> None:
         made = Gauge(f"veen_archive_{name}", text, ["store", "hub_id"], registry=registry)
         for hub, value in zip(hubs, values, strict=True):

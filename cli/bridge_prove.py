@@ -96,7 +96,7 @@ def prove(
         prove_region(evidence, reconcile(facts.facts)),
     ]
     way = _way(evidence, event) if event else None
-    _tell_claims(claims, way)
+    _show_claims(claims, way)
 
 
 def _directions(settings: BridgeSettings, zones: ZonesOptions) -> tuple[BridgeClaim, BridgeClaim]:
@@ -144,7 +144,7 @@ def _way(evidence: ProofEvidence, event: str) -> dict[str, Any]:
     return chain(evidence, OriginKey(*min(keys)))
 
 
-def _tell_claims(claims: list[BridgeClaim], way: dict[str, Any] | None) -> None:
+def _show_claims(claims: list[BridgeClaim], way: dict[str, Any] | None) -> None:
     holds = all(claim.holds for claim in claims)
     document = {"ok": holds, "claims": [claim.document() for claim in claims], "event": way}
     if global_options().json:

@@ -217,7 +217,7 @@ def reconcile(
     if record:
         _record(settings, report, signer, operator_of(operator))
         _cover(settings)
-    _tell(report)
+    _show_report(report)
 
 
 def _record(
@@ -257,7 +257,7 @@ def _cover(settings: BridgeSettings) -> None:
         notice(covered.trouble or f"the entry is covered by checkpoint {checkpoint_id}{anchored}")
 
 
-def _tell(report: ReconcileReport) -> None:
+def _show_report(report: ReconcileReport) -> None:
     if global_options().json:
         show({"ok": report.is_whole, **report.document()})
     else:

@@ -103,7 +103,9 @@ def verify(
             max_age_sec=None if max_age is None else max_age * _DAY_SEC,
         )
         reports = list(_checked(carrier_sets, level, context))
-    _tell(carrier_sets, reports, prechecked(settings, carrier_sets, reports), transcript_file)
+    _show_report(
+        carrier_sets, reports, prechecked(settings, carrier_sets, reports), transcript_file
+    )
 
 
 def _trusted(trust: Path | None, hub_identity: Path | None) -> TrustStore:
@@ -129,7 +131,7 @@ def _checked(
         yield check_carrier(bags, level, replace(context, watch=item))
 
 
-def _tell(
+def _show_report(
     value: list[tuple[BagPath, ...]],
     reports: Sequence[VerifyReport],
     checks: Sequence[Prechecked | None],

@@ -331,12 +331,12 @@ def run(
         clock=lambda: int(time.time()),
     )
     for turn in runner.turns(lambda: stop.wait(poll_sec) or stop.is_set()):
-        _tell(turn)
+        _show_turn(turn)
         if stop.is_set():
             break
 
 
-def _tell(turn: Turn) -> None:
+def _show_turn(turn: Turn) -> None:
     if turn.error is not None:
         notice(f"no checkpoint this time: {turn.error}")
     if turn.created is not None and turn.created.is_new:

@@ -47,7 +47,7 @@ _EXIT_CODES: Final = (
 def fail(error: VeenError | OSError) -> int:
     """Print an error; return its exit code."""
     code, detail = _code(error), _detail(error)
-    _tell(code, detail, f"{detail}{_advice(error)}")
+    _print_error(code, detail, f"{detail}{_advice(error)}")
     return next(exit_code for kinds, exit_code in _EXIT_CODES if isinstance(error, kinds))
 
 
@@ -60,7 +60,7 @@ def fail_usage(error: typer.BadParameter) -> int:
     is_own = type(error) is typer.BadParameter and error.param is None
     message = error.message if is_own else error.format_message()
     where = error.ctx.command_path if error.ctx is not None else "veen"
-    _tell("USAGE", message, f"{message.rstrip('.')} (see {where} --help)")
+    _print_error("USAGE", message, f"{message.rstrip('.')} (see {where} --help)")
     return USAGE
 
 
@@ -81,7 +81,7 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _tell(code: str, detail: str, line: str) -> None:
+def _print_error(code: str, detail: str, line: str) -> None:
     if global_options().json:
         document = {"ok": False, "code": code, "detail": detail}
         typer.echo(json.dumps(document, sort_keys=True, indent=1))

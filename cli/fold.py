@@ -204,7 +204,7 @@ def verify(
     else:
         claim = _snapshot_in(folder, within or "", expected)
     detail = _verdict(folder, claim, expected)
-    _tell(options.stream, detail)
+    _show_comparison(options.stream, detail)
 
 
 def _upto(request: FoldRequest, upto: int | None) -> FoldRequest:
@@ -242,7 +242,7 @@ def _on_spark(folder: Folder, claim: StateCheckpoint, expected: Expected) -> dic
     return document
 
 
-def _tell(stream: str, fields: dict[str, Any]) -> None:
+def _show_comparison(stream: str, fields: dict[str, Any]) -> None:
     document = {"stream": stream, **fields}
     mismatch = fields["first_mismatch"]
     if mismatch is None:

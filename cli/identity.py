@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from cli.console import notice
-from cli.console import show as tell
+from cli.console import show as show_document
 from cli.options import (
     ClientOption,
     PassphraseFileOption,
@@ -113,7 +113,7 @@ def keygen(
         passphrase=passphrase,
         prekey_sec=prekey_days * DAY_SEC,
     )
-    tell({**_card(identity.card), **_place(client)})
+    show_document({**_card(identity.card), **_place(client)})
 
 
 @app.command()
@@ -124,7 +124,7 @@ def show(client: ClientOption) -> None:
     """
     directory = ClientDir(client.absolute())
     known = load_state(directory.state)
-    tell({**_card(directory.read_card()), **_place(directory), "labels": _labels(known)})
+    show_document({**_card(directory.read_card()), **_place(directory), "labels": _labels(known)})
 
 
 @app.command()
@@ -146,7 +146,7 @@ def rotate(client: ClientOption, passphrase_file: PassphraseFileOption = None) -
         "retired_client_id": last.client_id.hex(),
         "retired_at": last.retired_at,
     }
-    tell(document)
+    show_document(document)
 
 
 @app.command()
@@ -169,7 +169,7 @@ def usage(client: ClientOption) -> None:
         "rotation_recommended": bool(due),
         "advice": [*due, *warnings],
     }
-    tell(document)
+    show_document(document)
 
 
 def _verify_outbox_empty(directory: ClientDir) -> None:

@@ -257,7 +257,7 @@ class ClientOptions:
         ) as client:
             if self.principal is not None:
                 reader.sign_as(self.principal, client.session.identity.client)
-            _tell_of_first_contact(client, known)
+            _warn_of_first_contact(client, known)
             yield client
 
 
@@ -275,7 +275,7 @@ class _Reader:
         self._credentials = Principal(name, key, around.clock, around.random)
 
 
-def _tell_of_first_contact(client: Client, known: Mapping[str, KnownHub]) -> None:
+def _warn_of_first_contact(client: Client, known: Mapping[str, KnownHub]) -> None:
     url = client.session.api.transport.url
     pin = client.session.state.hubs.get(url)
     if pin is not None and url not in known and pin.origin == FIRST_CONTACT:

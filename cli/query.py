@@ -295,7 +295,7 @@ def submit(
     if "result_digest" not in page:
         show(page)
         return
-    _tell_faults(page)
+    _warn_of_faults(page)
     show({"status": "completed", "record_event": page["record_event"], **page["result_digest"]})
 
 
@@ -419,7 +419,7 @@ class _Pages:
             if self.digest not in ({}, page["result_digest"]):
                 raise Untrusted(f"{self._result_id}: the digest differs between pages")
             if not self.digest:
-                _tell_faults(page)
+                _warn_of_faults(page)
             self.digest = page["result_digest"]
             for row in page["rows"]:
                 _show_row(row)
@@ -428,7 +428,7 @@ class _Pages:
             more = page["page"]["has_more"]
 
 
-def _tell_faults(page: dict[str, Any]) -> None:
+def _warn_of_faults(page: dict[str, Any]) -> None:
     """Warn of faults in the searched streams; an older service reports none."""
     for fault in page.get("faults", ()):
         notice(

@@ -138,7 +138,7 @@ def _play(stage: DemoStage) -> None:
 @contextmanager
 def _playing(root: Path, store: StoreKind, environment: dict[str, str]) -> Iterator[DemoStage]:
     """Both zones up within the block, and stopped at its end in any case."""
-    tell = _clock()
+    report = _clock()
     with ExitStack() as stack:
         endpoint = None
         if store is StoreKind.S3:
@@ -146,15 +146,15 @@ def _playing(root: Path, store: StoreKind, environment: dict[str, str]) -> Itera
             # The server accepts any credentials, and the zones need some.
             os.environ.setdefault("AWS_ACCESS_KEY_ID", "demo")
             os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "demo")
-            tell(f"an S3-compatible server answers on {endpoint}")
+            report(f"an S3-compatible server answers on {endpoint}")
         homes = _zones(root, endpoint)
-        tell("two zones start: hub, query service, PostgreSQL and Airflow in each")
+        report("two zones start: hub, query service, PostgreSQL and Airflow in each")
         os.environ["AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION"] = "True"
-        stack.enter_context(leading(homes, lambda line: tell(f"  {line}")))
-        commands = CommandRunner({**environment, **_store_keys()}, lambda line: tell(f"  {line}"))
+        stack.enter_context(leading(homes, lambda line: report(f"  {line}")))
+        commands = CommandRunner({**environment, **_store_keys()}, lambda line: report(f"  {line}"))
         for home in homes:
-            tell(f"  {home.root.name}: Airflow is at {home.zone().airflow.url}")
-        yield stack.enter_context(staged(root, homes, commands, tell))
+            report(f"  {home.root.name}: Airflow is at {home.zone().airflow.url}")
+        yield stack.enter_context(staged(root, homes, commands, report))
 
 
 def _zones(root: Path, endpoint: str | None) -> tuple[ZoneHome, ZoneHome]:
@@ -213,8 +213,8 @@ def _verdict(claims: Claims, seconds: float) -> str:
 def _clock() -> Callable[[str], None]:
     began = time.monotonic()
 
-    def tell(line: str) -> None:
+    def report(line: str) -> None:
         if not global_options().json:
             notice(f"[{time.monotonic() - began:5.0f} s] {line}")
 
-    return tell
+    return report

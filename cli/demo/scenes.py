@@ -43,10 +43,10 @@ def export(stage: DemoStage, medium: Path, name: str) -> DagRunRef:
 
 def carry(stage: DemoStage) -> None:
     """Export, carry, approve, import and reconcile."""
-    stage.tell("Z1 exports to the medium, a directory here")
+    stage.report("Z1 exports to the medium, a directory here")
     run = export(stage, stage.stick, "STICK-1")
     _judge_export(stage, run)
-    stage.tell("somebody carries the medium to Z2 and mounts it there")
+    stage.report("somebody carries the medium to Z2 and mounts it there")
     stage.offline.operator.unpause("veen_reconcile")
     stage.offline.operator.watch("veen_import")
     shutil.copytree(stage.stick, stage.mounted, dirs_exist_ok=True)
@@ -68,7 +68,7 @@ def _judge_export(stage: DemoStage, run: DagRunRef) -> None:
         detail=f"{len(rows)} carriers with {events} events, verified without any network",
         link=str(stage.stick),
     )
-    stage.tell(f"  {len(rows)} carriers with {events} events: {stage.online.operator.link(run)}")
+    stage.report(f"  {len(rows)} carriers with {events} events: {stage.online.operator.link(run)}")
 
 
 def _approve(stage: DemoStage) -> DagRunRef:
@@ -78,7 +78,7 @@ def _approve(stage: DemoStage) -> DagRunRef:
     side.operator.trigger("veen_import")
     question = side.operator.await_question("veen_import", RUN_TIMEOUT_SEC)
     run = question.run
-    stage.tell(f"  Z2 asks: {question.task_id} of {run.run_id} waits for a person")
+    stage.report(f"  Z2 asks: {question.task_id} of {run.run_id} waits for a person")
     before = stage.heads(side, "import/")
     stage.claims.judge(
         "nothing goes in before a person says so",
@@ -94,7 +94,7 @@ def _approve(stage: DemoStage) -> DagRunRef:
         detail=f"the viewer was answered {refused}, the operator {answered}",
         link=side.log_of(run),
     )
-    stage.tell("  the operator approves it, over Airflow's API")
+    stage.report("  the operator approves it, over Airflow's API")
     return run
 
 
@@ -117,7 +117,7 @@ def _forge(stage: DemoStage, question: WaitingTask) -> None:
         ),
         link=side.log_of(run),
     )
-    stage.tell("  a forged approval is refused; the import is asked about again")
+    stage.report("  a forged approval is refused; the import is asked about again")
 
 
 def _judge_import(stage: DemoStage, run: DagRunRef) -> None:
@@ -130,7 +130,7 @@ def _judge_import(stage: DemoStage, run: DagRunRef) -> None:
         detail=", ".join(f"{pair}: {right} of {left}" for pair, (left, right) in pairs.items()),
         link=str(stage.offline.home.root / "import" / "receipts"),
     )
-    stage.tell(f"  imported: {stage.offline.operator.link(run)}")
+    stage.report(f"  imported: {stage.offline.operator.link(run)}")
 
 
 def _reconcile(stage: DemoStage) -> None:
@@ -149,7 +149,7 @@ def _reconcile(stage: DemoStage) -> None:
         detail=f"{counts.get('imported')} imported, nothing missing, waiting or doubled",
         link=str(picture),
     )
-    stage.tell(f"  {side.operator.link(run)}")
+    stage.report(f"  {side.operator.link(run)}")
 
 
 def _prove(stage: DemoStage) -> None:
@@ -194,7 +194,7 @@ def _api(side: DemoZone) -> tuple[str | Path, ...]:
 
 def _ask(stage: DemoStage) -> _Answer:
     """Submit a query with too many rows for the index, which Airflow runs on Spark."""
-    stage.tell(f"an auditor of Z1 asks what {SUSPECT} did, with full evidence; Spark answers")
+    stage.report(f"an auditor of Z1 asks what {SUSPECT} did, with full evidence; Spark answers")
     stage.online.operator.unpause("veen_query")
     where = ("--stream", HTTP, "--stream", ACCESS, "--subject", SUSPECT)
     argv = ("query", "submit", *_api(stage.online), *where, "--evidence", "full")
@@ -208,7 +208,7 @@ def _judge_run(stage: DemoStage, answer: _Answer) -> None:
     """Check that Airflow answered the query, in a run with the id of the result."""
     side = stage.online
     run = stage.succeeded(side, side.operator.run("veen_query", answer.result_id))
-    stage.tell(f"  {side.operator.link(run)}")
+    stage.report(f"  {side.operator.link(run)}")
     left = [artefact.state for artefact in side.made("query") if artefact.run_id == run.run_id]
     stage.claims.judge(
         "Airflow had Spark answer the query",
@@ -255,7 +255,7 @@ def _judge_forged(stage: DemoStage, package: Path, believed: tuple[str, ...]) ->
 
 
 def _replay(stage: DemoStage, package: Path, rows: int) -> None:
-    stage.tell("the evidence is carried to Z2, which runs the query again over what it imported")
+    stage.report("the evidence is carried to Z2, which runs the query again over what it imported")
     online, offline = stage.online, stage.offline
     here = offline.home.root / package.name
     shutil.copyfile(package, here)
@@ -300,7 +300,7 @@ def _await_status(stage: DemoStage, is_due: Callable[[Mapping[str, Any]], bool])
 
 def _analyse(stage: DemoStage, package: Path) -> None:
     """Check a query of Z2 over an import stream and a local stream."""
-    stage.tell(f"Z2 asks its own query service what {SUSPECT} did, over what it imported")
+    stage.report(f"Z2 asks its own query service what {SUSPECT} did, over what it imported")
     side, stream = stage.offline, f"import/{ACCESS}"
     checkpoint = stage.commands.veen("recorder", "checkpoint", "create", *side.config).document
     _await_status(stage, lambda item: item["checkpoint"] == checkpoint["checkpoint_id"])
@@ -333,12 +333,12 @@ def record(stage: DemoStage, counts: dict[str, int], seed: int = _SEED) -> dict[
         argv = ("recorder", "emit", *side.config, *who, "--file", path)
         document = stage.commands.veen(*argv).document
         acknowledged[PRODUCERS[name]] = int(document["acknowledged"])
-        stage.tell(f"  {name} recorded {document['acknowledged']} events in {PRODUCERS[name]}")
+        stage.report(f"  {name} recorded {document['acknowledged']} events in {PRODUCERS[name]}")
     return acknowledged
 
 
 def record_and_secure(stage: DemoStage) -> None:
-    stage.tell("Z1 records what happens in a small company")
+    stage.report("Z1 records what happens in a small company")
     acknowledged = record(stage, COUNTS)
     expected = {PRODUCERS[name]: count for name, count in COUNTS.items()}
     _secure(stage)
@@ -358,7 +358,7 @@ def record_and_secure(stage: DemoStage) -> None:
 def _secure(stage: DemoStage) -> None:
     """Unpause the DAGs, which then run by schedule and by assets."""
     side = stage.online
-    stage.tell("Airflow of Z1 makes a checkpoint; archive and anchor follow it")
+    stage.report("Airflow of Z1 makes a checkpoint; archive and anchor follow it")
     side.operator.unpause("veen_archive")
     side.operator.unpause("veen_checkpoint")
     _first(stage, side, "veen_checkpoint")
@@ -414,13 +414,13 @@ def _judge_archive(stage: DemoStage) -> None:
 
 def begin_audit(stage: DemoStage) -> DagRunRef:
     """Start the audit, which runs in the background."""
-    stage.tell("Spark begins to audit the archived log of Z1")
+    stage.report("Spark begins to audit the archived log of Z1")
     stage.online.operator.unpause("veen_audit")
     return stage.online.operator.trigger("veen_audit")
 
 
 def judge_audit(stage: DemoStage, begun: DagRunRef) -> None:
-    stage.tell("the audit of Z1: its report is recorded as an event, and anchored")
+    stage.report("the audit of Z1: its report is recorded as an event, and anchored")
     side = stage.online
     run = stage.succeeded(side, begun)
     made = side.made("audit")
@@ -436,7 +436,7 @@ def judge_audit(stage: DemoStage, begun: DagRunRef) -> None:
 
 
 def tamper(stage: DemoStage) -> None:
-    stage.tell("more events are exported; on the way somebody turns one bit, and hides it well")
+    stage.report("more events are exported; on the way somebody turns one bit, and hides it well")
     record(stage, {"gateway": 120}, seed=7)
     stage.heads(stage.online, HTTP)
     medium = stage.folder / "stick-2"
@@ -457,7 +457,7 @@ def tamper(stage: DemoStage) -> None:
         side.operator.run(refused.dag_id, refused.run_id), RUN_TIMEOUT_SEC
     )
     tasks = side.operator.tasks(run)
-    stage.tell(f"  Z2: Airflow ran veen_import: {run.state}; nobody was even asked")
+    stage.report(f"  Z2: Airflow ran veen_import: {run.state}; nobody was even asked")
     after, reason = stage.heads(side, "import/"), _reason(side, refused)
     stage.claims.judge(
         "a carrier with one bit turned is refused, and nothing of it goes in",

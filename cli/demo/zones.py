@@ -304,9 +304,9 @@ class CommandResult(NamedTuple):
 class CommandRunner:
     """Runs ``veen`` commands; each is printed before it runs, and answers with a JSON document."""
 
-    def __init__(self, environment: Mapping[str, str], tell: Callable[[str], None]) -> None:
+    def __init__(self, environment: Mapping[str, str], report: Callable[[str], None]) -> None:
         self._environment = {**environment, "PYTHONSAFEPATH": "1"}
-        self._tell = tell
+        self._report = report
 
     def veen(
         self,
@@ -315,7 +315,7 @@ class CommandRunner:
         timeout_sec: float = _COMMAND_TIMEOUT_SEC,
     ) -> CommandResult:
         given = [str(word) for word in words]
-        self._tell(f"$ veen {shlex.join(given)}")
+        self._report(f"$ veen {shlex.join(given)}")
         try:
             done = subprocess.run(  # noqa: S603 - our own program
                 [sys.executable, "-P", "-m", "cli.main", *given, "--json"],
@@ -373,14 +373,14 @@ class DemoZone:
 
 @dataclass(frozen=True, slots=True)
 class DemoStage:
-    """Both zones, ``online`` Z1 and ``offline`` Z2; ``tell`` prints progress."""
+    """Both zones, ``online`` Z1 and ``offline`` Z2; ``report`` prints progress."""
 
     folder: Path
     online: DemoZone
     offline: DemoZone
     commands: CommandRunner
     claims: Claims
-    tell: Callable[[str], None]
+    report: Callable[[str], None]
 
     @property
     def stick(self) -> Path:
@@ -400,7 +400,9 @@ class DemoStage:
                 f"{run.dag_id} failed in {side.zone.name}: {side.operator.tasks(run)}; "
                 f"see {side.operator.link(run)} and {side.home.airflow / 'logs'}"
             )
-        self.tell(f"  {side.zone.name}: Airflow ran {run.dag_id} ({run.type}): {dag_run_ref.state}")
+        self.report(
+            f"  {side.zone.name}: Airflow ran {run.dag_id} ({run.type}): {dag_run_ref.state}"
+        )
         return dag_run_ref
 
     def heads(self, side: DemoZone, beginning: str) -> dict[str, int]:
@@ -418,11 +420,11 @@ def staged(
     folder: Path,
     homes: tuple[ZoneHome, ZoneHome],
     commands: CommandRunner,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> Iterator[DemoStage]:
     with ExitStack() as stack:
         online, offline = (_side(home, stack) for home in homes)
-        yield DemoStage(folder, online, offline, commands, Claims(), tell)
+        yield DemoStage(folder, online, offline, commands, Claims(), report)
 
 
 def _side(home: ZoneHome, stack: ExitStack) -> DemoZone:

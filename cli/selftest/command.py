@@ -120,7 +120,7 @@ def _run(name: str, options: RunOptions, count: int | None) -> None:
     with closing(running):
         for result in running:
             value.append(result)
-            _tell(result)
+            _show_step(result)
     _conclude(name, options.seed, value)
 
 
@@ -136,7 +136,7 @@ def _list(names: frozenset[str]) -> str:
     return ", ".join(sorted(names))
 
 
-def _tell(result: StepResult) -> None:
+def _show_step(result: StepResult) -> None:
     """Print the result of a step; a failed step is printed with --quiet too."""
     if global_options().json:
         return
