@@ -282,7 +282,7 @@ def _run(settings: BridgeSettings, order: ImportRequest, *, rebuild: bool) -> Im
     with _stoppable():
         if rebuild:
             ledger = rebuild_ledger(settings, order, runtime(), retry_policy(), watch)
-            notice(f"the ledger was made again: {ledger.bundles} bundles, {ledger.events} events")
+            notice(f"the ledger was rebuilt: {ledger.bundles} bundles, {ledger.events} events")
         return run_import(
             settings, order, runtime(), retry_policy=retry_policy(), watch=watch, cover=cover
         )
@@ -375,7 +375,7 @@ def _stoppable() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        notice("stopped; nothing is lost or doubled: run veen bridge import again")
+        notice("stopped; nothing is lost or duplicated: run veen bridge import again")
         raise
     finally:
         signal.signal(signal.SIGTERM, before)

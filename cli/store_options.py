@@ -403,7 +403,7 @@ class Folder:
         """Delete the stored summaries of the label."""
         retention = self.at.retention()
         count = drop(self.archive.objects, retention, FoldKeys(self.archive.keys.hub_id, label))
-        notice(f"deleted {count} objects that folds of this label had kept")
+        notice(f"deleted {count} stored summaries of this label")
 
     def _here(self, job: FoldJob) -> FoldResult:
         with progress("fold", "events") as report:
@@ -414,7 +414,7 @@ class Folder:
             )
             result = carry_out(job, source)
         work = source.work
-        notice(f"read {work.events} events and {work.summaries} summaries, kept {work.stored}")
+        notice(f"read {work.events} events and {work.summaries} summaries, stored {work.stored}")
         return result
 
     def _on_spark(self, job: FoldJob) -> bytes:

@@ -114,7 +114,7 @@ class DiskWatch:
     def written(self) -> None:
         """Note a write that succeeded."""
         if self.refusal is not None:
-            _log.warning("there is room again on the disk of %s", self._datadir.root)
+            _log.warning("the disk of %s has free space again", self._datadir.root)
         self.refusal = None
 
     def tick(self, now: int) -> None:

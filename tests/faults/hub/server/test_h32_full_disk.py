@@ -65,7 +65,7 @@ def test_h32_a_full_disk_is_told_everywhere_and_passes(
     (receipt,) = client.submit_batch([large])
     assert isinstance(receipt, list)
     assert _free(hub) > 4 << 20
-    assert hub.log.read_text().count("there is room again") == 1
+    assert hub.log.read_text().count("has free space again") == 1
     document = json.loads(veen("hub", "health", "--hub", hub.url, "--json").stdout)
     assert (document["ok"], document["ready"], "not_ready" in document) == (True, True, False)
     assert document["disk_free_bytes"] > 4 << 20
