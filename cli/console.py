@@ -160,23 +160,24 @@ def _plain(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
-class _Pulse:
-    """The time of the last progress line."""
+class Pulse:
+    """When progress lines are due: the time of the last one, and how long after it the next."""
 
-    def __init__(self) -> None:
+    def __init__(self, every_sec: float = _HEARTBEAT_SEC) -> None:
         self.said = time.monotonic()
+        self.every_sec = every_sec
 
 
 def watching() -> Watch:
     """Progress of a work of many parts: elsewhere than on a terminal, a line every ten seconds,
     however short each part is.
     """
-    pulse = _Pulse()
+    pulse = Pulse()
     return lambda what, unit: progress(what, unit, pulse)
 
 
 @contextmanager
-def progress(what: str, unit: str = "bytes", pulse: _Pulse | None = None) -> Iterator[Progress]:
+def progress(what: str, unit: str = "bytes", pulse: Pulse | None = None) -> Iterator[Progress]:
     """A progress bar on a terminal, a line every ten seconds elsewhere, nothing with --json."""
     if global_options().quiet or global_options().json:
         yield no_progress
@@ -184,11 +185,11 @@ def progress(what: str, unit: str = "bytes", pulse: _Pulse | None = None) -> Ite
         with _bar(what, unit) as report:
             yield report
     else:
-        yield _Heartbeat(what, unit, pulse or _Pulse())
+        yield _Heartbeat(what, unit, pulse or Pulse())
 
 
 class _Heartbeat:
-    def __init__(self, what: str, unit: str, pulse: _Pulse) -> None:
+    def __init__(self, what: str, unit: str, pulse: Pulse) -> None:
         self._what = what
         self._unit = unit
         self._pulse = pulse
@@ -196,7 +197,7 @@ class _Heartbeat:
 
     def __call__(self, done: int, total: int | None) -> None:
         now = time.monotonic()
-        if now - self._pulse.said >= _HEARTBEAT_SEC:
+        if now - self._pulse.said >= self._pulse.every_sec:
             self._pulse.said = now
             of = f" of {total}" if total is not None else ""
             rate = pace(done, total, max(now - self._begun, _SHORTEST_SEC))

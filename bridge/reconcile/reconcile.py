@@ -194,14 +194,14 @@ def distilled(lines: Iterable[str], settled: dict[str, int] | None) -> Iterator[
         yield from ((kind, fact) for fact in set(facts_of_kind))
 
 
-def reconcile_files(paths: Sequence[Path]) -> ReconcileReport:
+def reconcile_files(paths: Sequence[Path], batch_lines: int = _LINES) -> ReconcileReport:
     """The report of files of facts, in memory proportional to the bundles and not to the events."""
     heads = read_facts(line for line in _lines(paths) if line.startswith(CHECKPOINTS))
     settled = settled_to(heads.target)
     reduced: dict[str, list[Any]] = {name: [] for name in (*KINDS, "claim")}
     runs: list[FactRun] = []
     lines = _lines(paths)
-    while batch := list(islice(lines, _LINES)):
+    while batch := list(islice(lines, batch_lines)):
         new: list[FactRun] = []
         for kind, fact in distilled(batch, settled):
             (new if kind == "run" else reduced[kind]).append(fact)

@@ -67,7 +67,16 @@ class CommandAnswer:
 class Command:
     """A command; ``end`` may be called from a signal handler while it runs."""
 
-    def __init__(self, argv: Sequence[str], *, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        lock_timeout_sec: float = LOCK_TIMEOUT_SEC,
+        look_sec: float = _LOOK_SEC,
+    ) -> None:
+        self._lock_timeout_sec = lock_timeout_sec
+        self._look_sec = look_sec
         self.argv = tuple(argv)
         self._environment = dict(environment)
         self._process: subprocess.Popen[bytes] | None = None
@@ -79,13 +88,13 @@ class Command:
 
         ``refusals`` are codes of refusals that are accepted as an answer.
         """
-        deadline = time.monotonic() + LOCK_TIMEOUT_SEC
+        deadline = time.monotonic() + self._lock_timeout_sec
         while True:
             run = self._run()
             if run.document.get("code") not in _HELD or time.monotonic() > deadline:
                 break
             _LOG.info("%s; waiting", run.document.get("detail"))
-            time.sleep(_LOOK_SEC)
+            time.sleep(self._look_sec)
         if run.code not in accept and run.document.get("code") not in refusals:
             raise CommandFailed(self.argv, run, section)
         return run

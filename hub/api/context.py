@@ -142,8 +142,14 @@ class SignatureGuard:
     clock ahead they would otherwise stay until that time, and fill the memory.
     """
 
-    def __init__(self, policy: Policy, steady: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        steady: Callable[[], float] = time.monotonic,
+        most_signatures: int = _REMEMBERED,
+    ) -> None:
         self._policy = policy
+        self._most_signatures = most_signatures
         self._steady = steady
         self._verifier = SignatureVerifier(self._key_of)
         self._taken: defaultdict[str, OrderedDict[bytes, float]] = defaultdict(OrderedDict)
@@ -170,9 +176,9 @@ class SignatureGuard:
                 taken.popitem(last=False)
             if signed in taken:
                 raise NotSigned("the signature was used before: sign again, with a new nonce")
-            if len(taken) >= _REMEMBERED:
+            if len(taken) >= self._most_signatures:
                 raise NotSigned(
-                    f"principal {name} signed {_REMEMBERED} requests within "
+                    f"principal {name} signed {self._most_signatures} requests within "
                     f"{SIGNATURE_MEMORY_SEC} s: retry later"
                 )
             taken[signed] = now + SIGNATURE_MEMORY_SEC

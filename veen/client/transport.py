@@ -216,7 +216,9 @@ class Transport:
         credentials: Credentials | None = None,
         retry_policy: RetryPolicy | None = None,
         tls: ssl.SSLContext | None = None,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> None:
+        self._max_answer_bytes = max_answer_bytes
         self.url = url.rstrip("/")
         self.retry_policy = retry_policy or RetryPolicy()
         self._runtime = runtime
@@ -279,19 +281,19 @@ class Transport:
             with self._http.stream(method, url, content=body, headers=headers) as reply:
                 status = reply.status_code
                 retry_after = _retry_after(reply) if status in _TRY_AGAIN else None
-                return HttpAnswer(status, retry_after, _bounded(reply))
+                return HttpAnswer(status, retry_after, _bounded(reply, self._max_answer_bytes))
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Unreachable(
                 f"{self.url} does not answer: {str(error) or type(error).__name__}"
             ) from error
 
 
-def _bounded(reply: httpx.Response) -> bytes:
-    parts, left = [], MAX_ANSWER_BYTES
+def _bounded(reply: httpx.Response, most: int) -> bytes:
+    parts, left = [], most
     for part in reply.iter_raw():
         left -= len(part)
         if left < 0:
-            raise Malformed(f"expected a response of at most {MAX_ANSWER_BYTES} bytes, got more")
+            raise Malformed(f"expected a response of at most {most} bytes, got more")
         parts.append(part)
     return b"".join(parts)
 

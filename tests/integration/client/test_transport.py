@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from support.client import client_producer
 from support.local_http import Answering, served
-from veen.client import transport as module
 from veen.client.credentials import Bearer
 from veen.client.transport import MAX_WAIT_SEC, HubRefused, RetryPolicy, Transport, Unreachable
 from veen.errors import Code, Failure, Malformed, Rejected
@@ -160,13 +159,10 @@ def test_a_refusal_is_an_answer(
     assert waits == []
 
 
-def test_an_endless_answer_is_cut_off(
-    server: Server, make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "MAX_ANSWER_BYTES", 1_000)
+def test_an_endless_answer_is_cut_off(server: Server, make: Callable[..., Any]) -> None:
     server.answers += [(200, {}, bytes(1_001))] * 3
     with pytest.raises(Malformed, match="at most 1000 bytes"):
-        make().get("/readyz", ReadyResponse)
+        make(max_answer_bytes=1_000).get("/readyz", ReadyResponse)
 
 
 def test_a_silent_hub_is_not_waited_for_longer_than_said(waits: list[float]) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 import pytest
-from veen_airflow import commands
 from veen_airflow.commands import Command, CommandFailed, environment
 
 from support.dags.dag_zones import veen
@@ -24,8 +23,8 @@ from zone.directory import environment as zone_environment
 SECTION = "Restart the hub"
 
 
-def a_command(*words: str) -> Command:
-    return Command(words, environment=environment())
+def a_command(*words: str, **times: float) -> Command:
+    return Command(words, environment=environment(), **times)
 
 
 def free_port() -> int:
@@ -105,14 +104,11 @@ def test_what_a_command_says_beside_its_answer_is_in_the_log(
     assert answer.last_line in caplog.text
 
 
-def test_a_command_waits_for_another_that_holds_what_it_needs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_waits_for_another_that_holds_what_it_needs(tmp_path: Path) -> None:
     import fcntl  # noqa: PLC0415 - only this test holds a lock
 
-    monkeypatch.setattr(commands, "_LOOK_SEC", 0.05)
     where = ("--data-dir", str(tmp_path / "hub"))
-    a_hub_once = a_command("hub", "rotate-key", *where)
+    a_hub_once = a_command("hub", "rotate-key", *where, look_sec=0.05)
     (tmp_path / "hub").mkdir()
     with (tmp_path / "hub" / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -124,17 +120,16 @@ def test_a_command_waits_for_another_that_holds_what_it_needs(
     assert "held by another hub" not in str(failed.value)
 
 
-def test_a_command_gives_up_waiting_in_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_gives_up_waiting_in_the_end(tmp_path: Path) -> None:
     import fcntl  # noqa: PLC0415 - only this test holds a lock
 
-    monkeypatch.setattr(commands, "LOCK_TIMEOUT_SEC", 0.0)
-    (tmp_path / "hub").mkdir()
-    with (tmp_path / "hub" / "lock").open("w") as lock:
+    hub = tmp_path / "hub"
+    hub.mkdir()
+    with (hub / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        command = a_command("hub", "rotate-key", "--data-dir", str(hub), lock_timeout_sec=0.0)
         with pytest.raises(CommandFailed, match="held by another hub"):
-            a_command("hub", "rotate-key", "--data-dir", str(tmp_path / "hub")).answer(SECTION)
+            command.answer(SECTION)
 
 
 def test_a_killed_task_ends_the_whole_group_of_its_command(tmp_path: Path) -> None:

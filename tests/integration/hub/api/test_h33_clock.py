@@ -204,11 +204,8 @@ def test_h21_signatures_are_forgotten_by_a_clock_that_nobody_sets() -> None:
     assert list(guard._taken["reader"]) == [b"third"]
 
 
-def test_h21_a_principal_that_signs_too_often_keeps_no_other_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("hub.api.context._REMEMBERED", 3)
-    guard = SignatureGuard(Policy(), steady=lambda: 0.0)
+def test_h21_a_principal_that_signs_too_often_keeps_no_other_out() -> None:
+    guard = SignatureGuard(Policy(), steady=lambda: 0.0, most_signatures=3)
     for number in range(3):
         guard._take("producer", bytes([number]))
     with pytest.raises(NotSigned, match="principal producer signed 3 requests"):

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from cli import console
-from cli.console import progress
+from cli.console import Pulse, progress
 from recorder.archive.clone import clone
 from recorder.archive.push import push
 from recorder.archive.restore import restore
@@ -68,12 +67,10 @@ def test_a_line_is_printed_off_a_terminal_long_before_the_end(
     store: Store,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As if every object took the ten seconds after which a line is due."""
-    monkeypatch.setattr(console, "_HEARTBEAT_SEC", 0.0)
     for name, run in work(data, store, tmp_path).items():
-        with progress(name, "objects") as report:
+        with progress(name, "objects", Pulse(every_sec=0.0)) as report:
             run(report)
         lines = capsys.readouterr().err.splitlines()
         assert len(lines) > 12

@@ -5,8 +5,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import pytest
-
 from bridge.reconcile import reconcile as batches
 from bridge.reconcile.facts import (
     BundleFact,
@@ -156,8 +154,7 @@ def test_facts_come_back_from_their_lines() -> None:
         assert reconcile(again).encode() == reconcile(facts).encode()
 
 
-def test_portions_of_files_change_no_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "_LINES", 5)
+def test_portions_of_files_change_no_byte(tmp_path: Path) -> None:
     for seed in range(60):
         facts, _ = a_history(seed)
         lines = list(fact_lines(facts))
@@ -165,5 +162,7 @@ def test_portions_of_files_change_no_byte(tmp_path: Path, monkeypatch: pytest.Mo
         half = len(lines) // 2
         for number, part in enumerate((lines[:half], lines[half:])):
             (tmp_path / f"{number}.jsonl").write_bytes(b"".join(item + b"\n" for item in part))
-        reconcile_files = batches.reconcile_files([tmp_path / "0.jsonl", tmp_path / "1.jsonl"])
+        reconcile_files = batches.reconcile_files(
+            [tmp_path / "0.jsonl", tmp_path / "1.jsonl"], batch_lines=5
+        )
         assert reconcile_files.encode() == reconcile(facts).encode()

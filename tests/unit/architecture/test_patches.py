@@ -1,0 +1,99 @@
+"""Tests do not put anything in the place of our own modules and classes."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from support.paths import ROOT, TESTS
+
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
+OURS = {
+    *SETTINGS["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"],
+    *(path.stem for folder in ("dags", "plugins") for path in (ROOT / folder).iterdir()),
+}
+MUTANTS = TESTS / "support" / "selftest" / "mutants"
+"""They break the processes of a self-test on purpose."""
+# How often a file still does. A file that no longer does is taken off; none is added.
+LEFT = Counter(
+    {
+        "faults/bridge/importer/test_i21_changed.py": 2,
+        "faults/hub/storage/test_publication.py": 3,
+        "integration/bridge/exporter/test_export.py": 1,
+        "integration/bridge/exporter/test_export_log.py": 1,
+        "integration/bridge/exporter/test_export_matrix.py": 1,
+        "integration/bridge/importer/test_h10_unsigned.py": 3,
+        "integration/bridge/importer/test_i11_i20_sound.py": 2,
+        "integration/bridge/importer/test_i22_i26_histories.py": 1,
+        "integration/bridge/importer/test_many_bags.py": 3,
+        "integration/bridge/importer/test_sizes.py": 2,
+        "integration/bridge/importer/test_trust_audited.py": 1,
+        "integration/client/reading/test_portable.py": 1,
+        "integration/dags/test_dag_decisions.py": 1,
+        "integration/dags/test_h08_dag_names.py": 2,
+        "integration/hub/api/test_stream.py": 1,
+        "integration/hub/server/test_h22_own_process.py": 2,
+        "integration/hub/storage/test_h15_node_files.py": 2,
+        "integration/recorder/index/test_h18_follower_restarts.py": 2,
+        "integration/recorder/replay/test_resume.py": 2,
+        "integration/spark/test_query_digest.py": 1,
+        "integration/zone/test_h12_zone_logs.py": 1,
+        "integration/zone/test_h23_supervision.py": 1,
+        "unit/bridge/test_medium.py": 3,
+    }
+)
+
+
+def patches(source: str) -> Iterator[int]:
+    """The lines of calls of ``setattr`` and ``patch`` on what is imported from our packages."""
+    tree = ast.parse(source)
+    imported = {
+        alias.asname or alias.name.split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+        if is_ours(node.module if isinstance(node, ast.ImportFrom) else alias.name)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and node.args and is_patch(node.func):
+            target = node.args[0]
+            is_named = isinstance(target, ast.Constant) and is_ours(str(target.value))
+            if is_named or ast.unparse(target).split(".")[0] in imported:
+                yield node.lineno
+
+
+def is_patch(function: ast.expr) -> bool:
+    name = ast.unparse(function)
+    return name.endswith((".setattr", "mock.patch", "patch.object"))
+
+
+def is_ours(name: str | None) -> bool:
+    return name is not None and name.split(".")[0] in OURS
+
+
+def test_no_test_patches_our_modules() -> None:
+    paths = [path for path in TESTS.rglob("*.py") if not path.is_relative_to(MUTANTS)]
+    counts = {name_of(path): len(list(patches(path.read_text()))) for path in paths}
+    assert {name: count for name, count in counts.items() if count} == LEFT
+
+
+def test_recognises_a_patch() -> None:
+    source = """
+from hub.storage import index
+from hub.storage.index import Index
+import os
+monkeypatch.setattr(index, "x", 1)
+monkeypatch.setattr(Index, "x", 1)
+monkeypatch.setattr("hub.storage.index.x", 1)
+monkeypatch.setattr(os, "pwrite", 1)
+mock.patch("bridge.verify.x")
+mock.patch.object(index.Index, "x")
+"""
+    assert list(patches(source)) == [5, 6, 7, 9, 10]
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(TESTS).as_posix()
