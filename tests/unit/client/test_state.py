@@ -93,7 +93,7 @@ def test_a_write_that_fails_leaves_what_was_there(
 
 LABEL = h(b"label").hex()
 DAMAGE: dict[str, Callable[[dict[str, Any]], object]] = {
-    "another version": lambda item: item.update(ver=2),
+    "no version": lambda item: item.pop("ver"),
     "no labels": lambda item: item.pop("labels"),
     "labels that are none": lambda item: item.update(labels=[]),
     "a label that is no hex": lambda item: item["labels"].update(zz=item["labels"][LABEL]),
@@ -105,6 +105,16 @@ DAMAGE: dict[str, Callable[[dict[str, Any]], object]] = {
     "a cursor without a number": lambda item: item["labels"][LABEL].update(clients={"aa": {}}),
     "a hub that is none": lambda item: item["hubs"].update(x={"identity": "", "origin": "given"}),
 }
+
+
+def test_a_file_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    save_state(path, STATE)
+    later = json.dumps({**json.loads(path.read_bytes()), "ver": 2})
+    path.write_text(later)
+    with pytest.raises(BadState, match=r"state\.json: expected version 1, got 2.*later release"):
+        load_state(path)
+    assert path.read_text() == later
 
 
 @pytest.mark.parametrize("name", DAMAGE)
