@@ -29,7 +29,7 @@ from bridge.importer.finish import ImportDecision, bundle_fields
 from bridge.importer.holding import blocked, duplicate, presented_again, waiting
 from bridge.importer.ledger import ENTRY_BYTES, BundleRow, BundleRun, SeqSpan, SourceStream
 from bridge.importer.outcome import ImportState, IncomingCarrier
-from bridge.importer.quarantine import Refusal, contradict, quarantine
+from bridge.importer.quarantine import QuarantineReason, contradict, quarantine
 from bridge.importer.reason import FORK, code_of
 from bridge.stream_map import UnmappedStream
 from bridge.verify import VerifiedBundle
@@ -239,7 +239,7 @@ def _unmapped(
         code=code,
         detail=detail,
     )
-    refusal = Refusal(code=code, detail=detail, event=event, row=row)
+    refusal = QuarantineReason(code=code, detail=detail, event=event, row=row)
     return quarantine(context, candidate.carrier, refusal)
 
 
@@ -268,7 +268,7 @@ def _rejected_before(context: ImportContext, candidate: Candidate) -> str | None
 
 def _rejected(context: ImportContext, candidate: Candidate, by: str, detail: str) -> ImportDecision:
     fields = bundle_fields(candidate.row, context.operator)
-    refusal = Refusal(
+    refusal = QuarantineReason(
         code="REJECTED",
         detail=detail,
         event=ImportBlocked(by=by, detail=detail, decision=REJECTED, **fields),
@@ -288,9 +288,9 @@ def _in_place(context: ImportContext, candidate: Candidate) -> ImportDecision | 
     if placed.fork is not None:
         return _forked(context, candidate, placed.fork, held)
     checkpoint = candidate.verified.header.export_checkpoint
-    wrong = context.checkpoints.compare(checkpoint, stream.name, candidate.root_at)
-    if wrong is not None:
-        return contradict(context, carrier, row, wrong)
+    contradiction = context.checkpoints.compare(checkpoint, stream.name, candidate.root_at)
+    if contradiction is not None:
+        return contradict(context, carrier, row, contradiction)
     if not placed.missing:
         return duplicate(context, carrier, row)
     if placed.gap is not None and not context.accepts_gap(row.bundle_id):
@@ -333,7 +333,7 @@ def _forked(
     fork = RunFork.of(candidate.row, candidate.loaded, seq, run)
     event = equivocation(context, candidate.row, fork)
     survey = candidate.verified.survey
-    refusal = Refusal(
+    refusal = QuarantineReason(
         code=FORK,
         detail=event.detail,
         event=event,
@@ -361,7 +361,7 @@ def _scanned(context: ImportContext, candidate: Candidate, scratch: Path) -> Imp
     if scanned.passed:
         return None
     fields = bundle_fields(candidate.row, context.operator)
-    refusal = Refusal(
+    refusal = QuarantineReason(
         code="SCAN",
         detail=scanned.detail,
         event=ImportBlocked(by="scan", detail=scanned.detail, decision=REFUSED, **fields),

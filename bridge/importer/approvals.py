@@ -47,7 +47,9 @@ class Approval(WireMap):
     def verify(self) -> None:
         digest = _digest(self.bundle_id, self.decision, self.approver)
         if not signature_is_valid(self.approver, self.signature, digest):
-            raise Untrusted(f"the approval is not signed by {self.approver.hex()}")
+            raise Untrusted(
+                f"expected an approval signed by {self.approver.hex()}, got another signature"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +79,8 @@ def decide(folder: Path, approval: Approval) -> Path:
     path = folder / approval.bundle_id.hex() / f"{approval.approver.hex()}.cbor"
     if path.exists():
         raise AlreadyDecided(
-            f"{approval.approver.hex()} has decided about bundle {approval.bundle_id.hex()} "
-            "already; another person must"
+            f"{path}: expected no decision of this approver about bundle "
+            f"{approval.bundle_id.hex()}, got one; another person must decide"
         )
     durable.write(path, approval.encode())
     return path
@@ -88,13 +90,13 @@ def approval_state(
     folder: Path, bundle_id: bytes, stream: str, rules: Sequence[ApprovalRule]
 ) -> ApprovalState:
     """The state of the first unmet rule that applies to the stream; all of them must be met."""
-    mine = [rule for rule in rules if stream.startswith(rule.prefix)]
+    applicable = [rule for rule in rules if stream.startswith(rule.prefix)]
     notes: list[str] = []
     decided = {
         approval.approver: approval.decision
         for approval in _read(folder / bundle_id.hex(), bundle_id, notes)
     }
-    states = [_of_rule(rule, decided, notes) for rule in mine]
+    states = [_of_rule(rule, decided, notes) for rule in applicable]
     unmet = [state for state in states if not state.is_met]
     return (unmet or states or [ApprovalState(0, (), ())])[0]
 
@@ -122,7 +124,8 @@ def _read(folder: Path, bundle_id: bytes, notes: list[str]) -> list[Approval]:
             notes.append(f"{path.name}: {error}")
             continue
         if approval.bundle_id != bundle_id:
-            notes.append(f"{path.name}: of another bundle")
+            other = approval.bundle_id.hex()
+            notes.append(f"{path.name}: expected bundle {bundle_id.hex()}, got {other}")
             continue
         approvals.append(approval)
     return sorted(approvals, key=lambda item: (item.approver, item.decision))

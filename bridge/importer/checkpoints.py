@@ -56,12 +56,12 @@ class SourceCheckpoints:
         if held is None:
             self._store(checkpoint)
             return None
-        wrong = contradiction(held, checkpoint)
-        if wrong is None and root_at is not None:
-            wrong = _contradicting_root(held, checkpoint, stream, root_at)
-        if wrong is None and is_followed(held, checkpoint):
+        difference = contradiction(held, checkpoint)
+        if difference is None and root_at is not None:
+            difference = _contradicting_root(held, checkpoint, stream, root_at)
+        if difference is None and is_followed(held, checkpoint):
             self._store(checkpoint)
-        return wrong
+        return difference
 
     def _held(self, hub_id: bytes) -> RecorderCheckpoint | None:
         """The stored checkpoint; None also if its key is no longer trusted."""

@@ -102,7 +102,7 @@ class BundleCommitter:
         """Put the events into the outbox, after ``import.begin`` is in the audit log."""
         context = self._context
         begin = ImportBegin(target=row.target, **self._bundle(row))
-        context.audit_outbox.once(plan.plan_id + b"begin", [context.audit_outbox.body(begin)])
+        context.audit_outbox.write_once(plan.plan_id + b"begin", [context.audit_outbox.body(begin)])
         spans = context.ledger.planned(row.bundle_id)
         imported_bodies = bodies(loaded, plan, row, spans, self._bridge_id)
         context.bridge.emit_each(
@@ -142,7 +142,7 @@ class BundleCommitter:
     ) -> ImportDecision:
         excluded = read_exclusions(plan.excluded)
         context, import_dir = self._context, self._context.import_dir
-        newest = _newest(self._view(row.target))
+        newest = _newest(self._view(row.target), row.target)
         done = replace(plan, target_to=newest.stream_seq, target_root=newest.mmr_root)
         events: list[AuditEvent] = [self._excluded(row, exclusion) for exclusion in excluded]
         events.append(
@@ -194,7 +194,7 @@ class BundleCommitter:
     def _partial(self, row: BundleRow, plan: ImportPlan, error: VeenError) -> ImportOutcome:
         """The outcome if the hub does not accept the rest now, which a later run sends."""
         context, position = self._context, self.acknowledged(row, plan)
-        detail = f"{position} of {plan.written} events are in: {error}; run this again"
+        detail = f"{position} of {plan.written} events are imported: {error}; run this again"
         context.ledger.update(replace(row, state=ImportState.PARTIAL.value, detail=detail))
         failed = ImportFailed(
             operator=context.operator,
@@ -208,7 +208,7 @@ class BundleCommitter:
             detail=detail,
             position=position,
         )
-        context.audit_outbox.once(context.random(16), [context.audit_outbox.body(failed)])
+        context.audit_outbox.write_once(context.random(16), [context.audit_outbox.body(failed)])
         return ImportOutcome(
             state=ImportState.PARTIAL,
             name=row.bundle_id.hex(),
@@ -246,10 +246,10 @@ class BundleCommitter:
         )
 
 
-def _newest(view: LabelView) -> Receipt:
+def _newest(view: LabelView, target: str) -> Receipt:
     receipt = view.unlinked or view.head
     if receipt is None:
-        raise Untrusted("the hub has given no receipt")
+        raise Untrusted(f"{target}: expected a receipt of the hub, got none; run this again")
     return receipt
 
 

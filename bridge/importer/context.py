@@ -46,11 +46,11 @@ class AuditOutbox:
     def body(self, event: AuditEvent) -> bytes:
         return self._writer.body(event)
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Send the outbox: all entries are in the log on return, or AuditPending is raised."""
         self._writer.settle()
 
-    def once(self, token: bytes, bodies: Sequence[bytes]) -> None:
+    def write_once(self, token: bytes, bodies: Sequence[bytes]) -> None:
         """Write entries, which are in the log on return; idempotent for a token."""
         if bodies and self._client.note(_LAST) != token:
             self._client.emit_each(
@@ -59,7 +59,7 @@ class AuditOutbox:
                 schema=RECORD_SCHEMA,
                 recipient=self._recipient,
             )
-        self.settle()
+        self.flush()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,30 +77,30 @@ def equivocation(context: ImportContext, row: BundleRow, fork: RunFork) -> Equiv
 
 
 def two_checkpoints(
-    context: ImportContext, row: BundleRow | None, wrong: Contradiction
+    context: ImportContext, row: BundleRow | None, contradiction: Contradiction
 ) -> Equivocation:
     """The audit entry of checkpoints that contradict each other; a heartbeat has no row."""
     return Equivocation(
         operator=context.operator,
         bundle_id=row.bundle_id if row else None,
-        source_hub_id=wrong.held.hub_id,
-        stream=wrong.stream,
-        seq=wrong.seq,
-        held=wrong.held.checkpoint_id,
-        other=wrong.other.checkpoint_id,
-        detail=f"the hub signed two histories: {wrong.detail}; nothing of the other one is "
+        source_hub_id=contradiction.held.hub_id,
+        stream=contradiction.stream,
+        seq=contradiction.seq,
+        held=contradiction.held.checkpoint_id,
+        other=contradiction.other.checkpoint_id,
+        detail=f"the hub signed two histories: {contradiction.detail}; nothing of the other one is "
         "imported",
         of=CHECKPOINTS,
     )
 
 
-def checkpoint_evidence(wrong: Contradiction) -> dict[str, object]:
+def checkpoint_evidence(contradiction: Contradiction) -> dict[str, object]:
     """Evidence for the reason file: both checkpoints as signed by the hub."""
-    both = {"held": wrong.held, "other": wrong.other}
+    both = {"held": contradiction.held, "other": contradiction.other}
     return {
-        "stream": wrong.stream,
-        "seq": wrong.seq,
-        "contradiction": wrong.detail,
+        "stream": contradiction.stream,
+        "seq": contradiction.seq,
+        "contradiction": contradiction.detail,
         **{
             name: {
                 "checkpoint_id": checkpoint.checkpoint_id.hex(),

@@ -69,13 +69,13 @@ def finish_decision(context: ImportContext, decision: ImportDecision) -> ImportO
 
 def finish_interrupted(context: ImportContext) -> None:
     """Complete the outcomes that earlier runs have stored, or raise AuditPending."""
-    context.audit_outbox.settle()
+    context.audit_outbox.flush()
     for pending in context.ledger.pending():
         _apply(context, pending)
 
 
 def _apply(context: ImportContext, pending: PendingActions) -> None:
-    context.audit_outbox.once(pending.token, pending.bodies)
+    context.audit_outbox.write_once(pending.token, pending.bodies)
     for path, text in pending.writes:
         target = context.import_dir.root / path
         context.import_dir.make_folder(target.parent)

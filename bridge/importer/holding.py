@@ -44,7 +44,7 @@ def waiting(
     context: ImportContext, carrier: IncomingCarrier, row: BundleRow, gap: SeqSpan
 ) -> ImportDecision:
     """Hold a bundle until the events before it are imported."""
-    detail = f"events {gap.first} to {gap.last} of {printable(row.stream)} are not here yet"
+    detail = f"events {gap.first} to {gap.last} of {printable(row.stream)} are not imported yet"
     event = ImportWaiting(
         gap_from=gap.first, gap_to=gap.last, **bundle_fields(row, context.operator)
     )

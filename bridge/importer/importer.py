@@ -232,9 +232,9 @@ class Importer:
 
     def _heartbeat(self, carrier: IncomingCarrier, examined: ExaminedCarrier) -> ImportDecision:
         checkpoint = examined.report.checkpoint
-        wrong = checkpoint and self._context.checkpoints.compare(checkpoint)
-        if wrong:
-            return contradict(self._context, carrier, None, wrong)
+        contradiction = checkpoint and self._context.checkpoints.compare(checkpoint)
+        if contradiction:
+            return contradict(self._context, carrier, None, contradiction)
         return heartbeat(self._context, carrier, examined.ledger)
 
     def _resume(self, plan: ImportPlan) -> ImportOutcome:

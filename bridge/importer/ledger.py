@@ -194,9 +194,9 @@ class ImportLedger(LedgerFile):
     def bundles(self, *states: ImportState) -> list[BundleRow]:
         """Bundles in any of the states, or all, by stream and place."""
         marks = ", ".join("?" * len(states))
-        those = f"WHERE state IN ({marks})" if states else ""
+        where = f"WHERE state IN ({marks})" if states else ""
         order = "ORDER BY source_hub_id, stream, from_seq, to_seq, bundle_id"
-        query = f"SELECT * FROM bundles {those} {order}"  # noqa: S608 - marks alone
+        query = f"SELECT * FROM bundles {where} {order}"  # noqa: S608 - marks alone
         return [BundleRow(**row) for row in self._all(query, *(state.value for state in states))]
 
     def plan(self, bundle_id: bytes) -> ImportPlan | None:

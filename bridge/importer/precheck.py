@@ -62,13 +62,13 @@ class Precheck:
                 target = self._settings.streams.route(*stream).target
             except UnmappedStream as error:
                 return "UNMAPPED", str(error)
-            if wrong := self._capability_doubt(target):
-                return "CAPABILITY", wrong
+            if obstacle := self._capability_obstacle(target):
+                return "CAPABILITY", obstacle
             if stream in self._frozen:
                 return "FROZEN", f"{stream.name} is frozen: its hub signed two histories of it"
-        return self._space_doubt(bags)
+        return self._space_obstacle(bags)
 
-    def _space_doubt(self, bags: Sequence[BagPath]) -> tuple[str, str] | None:
+    def _space_obstacle(self, bags: Sequence[BagPath]) -> tuple[str, str] | None:
         most = self._importing.max_carrier_bytes
         try:
             signed = [check_signed(bag, self._trust, most) for bag in bags]
@@ -79,15 +79,16 @@ class Precheck:
             return error.fault.detail_enum, str(error)
         return None
 
-    def _capability_doubt(self, target: str) -> str:
+    def _capability_obstacle(self, target: str) -> str:
         token, path = self._token, self._settings.bridge.capability
         if token is None:
             return ""
         if not token.allows_stream(stream_id(target)):
             return (
-                f"the capability {path} of the bridge does not allow {target}; issue one that does"
+                f"{path}: expected a capability of the bridge for {target}, got one that does not "
+                "allow it; issue and authorize one that does"
             )
-        return self._hub_doubt
+        return self._hub_obstacle
 
     @cached_property
     def _trust(self) -> TrustStore:
@@ -99,7 +100,7 @@ class Precheck:
         return None if path is None else read_capability(path)
 
     @cached_property
-    def _hub_doubt(self) -> str:
+    def _hub_obstacle(self) -> str:
         """Why the hub would not accept the bridge's capability; empty if it would."""
         if self._token is None:
             return ""

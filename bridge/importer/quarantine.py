@@ -38,7 +38,7 @@ _LINE: Final = 4000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class QuarantineReason:
     """Why a carrier goes to quarantine, and its audit entry.
 
     ``row`` is its bundle if that is verified, ``plan`` the plan that is abandoned. ``evidence`` is
@@ -77,7 +77,7 @@ def refuse(
         return _incomplete(context, carrier, error, of)
     code, detail = _code(error), printable(str(error), _LINE)
     fields = failed_fields(context.operator, carrier.sha256, of, error)
-    refusal = Refusal(
+    refusal = QuarantineReason(
         code=code,
         detail=detail,
         event=ImportQuarantined(code=code, detail=detail, **fields),
@@ -88,27 +88,30 @@ def refuse(
 
 
 def contradict(
-    context: ImportContext, carrier: IncomingCarrier, row: BundleRow | None, wrong: Contradiction
+    context: ImportContext,
+    carrier: IncomingCarrier,
+    row: BundleRow | None,
+    contradiction: Contradiction,
 ) -> ImportDecision:
     """Quarantine a carrier whose checkpoint contradicts the stored checkpoint of its hub."""
-    error = CarrierRefused(CarrierFault.FORK, wrong.detail, seq=wrong.seq)
+    error = CarrierRefused(CarrierFault.FORK, contradiction.detail, seq=contradiction.seq)
     code, detail = _code(error), printable(str(error), _LINE)
     fields = failed_fields(context.operator, carrier.sha256, row, error)
-    fork = two_checkpoints(context, row, wrong)
+    fork = two_checkpoints(context, row, contradiction)
     is_new = context.ledger.frozen_at(SourceStream(fork.source_hub_id, fork.stream)) is None
-    refusal = Refusal(
+    refusal = QuarantineReason(
         code=code,
         detail=detail,
         event=ImportQuarantined(code=code, detail=detail, **fields),
         row=row,
-        evidence=checkpoint_evidence(wrong),
+        evidence=checkpoint_evidence(contradiction),
         fork=fork if is_new else None,
     )
     return quarantine(context, carrier, refusal)
 
 
 def quarantine(
-    context: ImportContext, carrier: IncomingCarrier, refusal: Refusal
+    context: ImportContext, carrier: IncomingCarrier, refusal: QuarantineReason
 ) -> ImportDecision:
     """Move a carrier to quarantine, with the reason beside it; the same carrier for the same
     reason only once.
@@ -215,7 +218,7 @@ def _into_quarantine(context: ImportContext, carrier: IncomingCarrier, place: st
 
 
 def _refused_again(
-    context: ImportContext, carrier: IncomingCarrier, refusal: Refusal
+    context: ImportContext, carrier: IncomingCarrier, refusal: QuarantineReason
 ) -> ImportDecision:
     """The outcome of a carrier that is already in quarantine for this reason."""
     detail = f"{refusal.detail}; it is in quarantine already"
@@ -232,7 +235,7 @@ def _refused_again(
 
 
 def _outcome(
-    carrier: IncomingCarrier, refusal: Refusal, detail: str, folder: Path
+    carrier: IncomingCarrier, refusal: QuarantineReason, detail: str, folder: Path
 ) -> ImportOutcome:
     return outcome_of(
         refusal.state, carrier, refusal.row, code=refusal.code, detail=detail, place=str(folder)

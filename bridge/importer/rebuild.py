@@ -29,7 +29,7 @@ from bridge.audit_log import (
     read_log,
 )
 from bridge.carrier.reader import CarrierSet
-from bridge.errors import CarrierRefused
+from bridge.errors import CarrierRefused, printable
 from bridge.importer.commit import PLAN_NOTE
 from bridge.importer.context import ImportContext
 from bridge.importer.directory import ImportDirectory
@@ -170,7 +170,7 @@ def read_import_stream(
         foreign.read(client_id)
         receipt = event.receipt()
         if receipt.stream_seq in held:
-            again = f"event {receipt.stream_seq} of {route.source} once more"
+            again = f"expected each event once, got {route.source} {receipt.stream_seq} again"
             raise _refused(route.target, seq, Untrusted(again))
         held[receipt.stream_seq] = event.bundle_id, receipt.leaf_hash + receipt.mmr_root
         _note(places, event, seq)
@@ -184,7 +184,10 @@ def _event(reader: Client, pair: Pair, route: StreamRoute, hub: HubIdentity) -> 
     opened = reader.open_payload(pair.msg)
     event = read_imported(opened.header.schema, opened.body, pair.msg.client_id)
     if (event.source_hub_id, event.origin_stream) != (route.hub_id, route.source):
-        raise Untrusted("an event of another stream or hub than the settings name")
+        raise Untrusted(
+            f"expected an event of {route.source} of hub {route.hub_id.hex()}, got one of "
+            f"{printable(event.origin_stream)} of hub {event.source_hub_id.hex()}"
+        )
     event.verify(hub)
     return event
 
@@ -252,7 +255,7 @@ def rebuild_ledger(
     ):
         # Events that were handed over before the ledger was lost count as held.
         context.bridge.flush()
-        context.audit_outbox.settle()
+        context.audit_outbox.flush()
         return _rebuild(context, reader)
 
 

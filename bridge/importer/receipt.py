@@ -65,10 +65,10 @@ def exclusions(
     loaded: LoadedBundle, spans: Sequence[SeqSpan], row: BundleRow, rules: Sequence[ExclusionRule]
 ) -> list[Exclusion]:
     """The events to be written that a rule excludes, and why."""
-    mine = [rule for rule in rules if row.stream.startswith(rule.prefix)]
+    applicable = [rule for rule in rules if row.stream.startswith(rule.prefix)]
     excluded = []
     for at in _positions(spans, row.from_seq):
-        reason = _reason(loaded.events[at], mine)
+        reason = _reason(loaded.events[at], applicable)
         if reason is not None:
             leaf = loaded.receipts[at].leaf_hash.hex()
             excluded.append(Exclusion(row.from_seq + at, at, leaf, reason))

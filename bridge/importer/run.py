@@ -166,7 +166,10 @@ def opened(
 
 def importing(settings: BridgeSettings) -> ImportSettings:
     if settings.zone is not BridgeZone.OFFLINE or settings.importing is None:
-        raise BadSettings('zone = "online": only the offline side of a bridge imports')
+        raise BadSettings(
+            f'expected zone = "offline", got "{settings.zone.value}": only the offline side of a '
+            "bridge imports"
+        )
     return settings.importing
 
 
@@ -242,7 +245,8 @@ def _verify_mounted(medium: Path) -> None:
         os.scandir(BagPath.of(medium).root).close()
     except OSError as error:
         raise VeenError(
-            f"{printable(str(medium))} cannot be read: {error.strerror}; is it mounted?"
+            f"{printable(str(medium))}: expected a medium that can be read, got {error.strerror}; "
+            "mount it, and run this again"
         ) from error
 
 
@@ -252,9 +256,9 @@ def _fetched(
     """Copy a batch of bags from media into the inbox, within its quota; only bags that could not
     be copied have an outcome.
     """
-    used, most, is_first = bytes_below(context.import_dir.inbox), _BATCH, True
-    while bags and most:
-        bag, most, partial = bags.popleft(), most - 1, None
+    used, left, is_first = bytes_below(context.import_dir.inbox), _BATCH, True
+    while bags and left:
+        bag, left, partial = bags.popleft(), left - 1, None
         try:
             signed = importer.signed(bag)
             if used + signed.size > context.settings.max_inbox_bytes:
@@ -286,5 +290,7 @@ def _inbox_full(context: ImportContext, used: int, size: int) -> InsufficientSpa
 def _private(path: Path) -> bytes:
     text = path.read_text()
     if not _KEY.fullmatch(text):
-        raise BadSettings(f"{path}: expected a private key of 64 hex digits, got something else")
+        raise BadSettings(
+            f"{path}: expected a private key of 64 hex digits, got {len(text)} other characters"
+        )
     return bytes.fromhex(text.strip())

@@ -68,7 +68,10 @@ def check_signed(where: BagPath, trust: TrustStore, most: int) -> SignedBag:
         carrier_set.verify_signatures(trust)
         announced = sum(volume.size for volume in carrier_set.carrier.volumes)
     if announced > most:
-        detail = f"{name_in_text(where.name)}: volumes of {announced} bytes, {most} are allowed"
+        detail = (
+            f"{name_in_text(where.name)}: expected volumes of at most {most} bytes "
+            f"(max_carrier_bytes), got {announced}"
+        )
         raise CarrierRefused(CarrierFault.BUNDLE_SIZE, detail)
     return SignedBag(where, carrier_set.carrier, min(size, announced))
 
@@ -307,7 +310,8 @@ def _copy(name: str, folder: Directory, target: Path, most: int, count: Progress
         while block := _read(source, min(_BLOCK, most - at + 1), name):
             if at + len(block) > most:
                 raise CarrierRefused(
-                    CarrierFault.BUNDLE_SIZE, f"{printable(name)} goes beyond {most} bytes"
+                    CarrierFault.BUNDLE_SIZE,
+                    f"{printable(name)}: expected at most {most} bytes, got more",
                 )
             durable.write_at(out, block, at)
             digest.update(block)

@@ -128,7 +128,7 @@ def behind_a_gap(world: BridgeWorld) -> None:
     first, second, third = world.export()
     expect("the first", states(world.bring(world.carry(first))), ["imported"])
     (waits,) = world.bring(world.carry(third))
-    detail = f"events 3 to 4 of {ORDERS} are not here yet"
+    detail = f"events 3 to 4 of {ORDERS} are not imported yet"
     expect("the third", (waits.state.value, waits.detail), ("waiting", detail))
     expect("events that are here", len(world.imported()), 2)
     closed = world.bring(world.carry(second))

@@ -48,7 +48,7 @@ POINTS: dict[str, tuple[type, str]] = {
     "settle": (Outbox, "settle"),
     "flush": (Client, "flush"),
     "conclude": (ImportLedger, "conclude"),
-    "audit": (AuditOutbox, "once"),
+    "audit": (AuditOutbox, "write_once"),
     "move": (ImportDirectory, "move"),
     "applied": (ImportLedger, "applied"),
     "take": (importer.Importer, "take"),

@@ -128,7 +128,7 @@ def test_an_old_bundle_that_waits_and_an_old_heartbeat_are_told_as_such(zone: An
     zone.clock = _made(zone.bundle(5, 6)) + 31 * DAY
     (waiting,) = zone.run(zone.medium(5, 6)).outcomes
     assert waiting.state.value == "waiting"
-    assert "not here yet" in waiting.detail
+    assert "not imported yet" in waiting.detail
     assert "31 days old, more than 30 days" in waiting.detail
     checkpoint = zone.world.checkpoint()
     ledger = CarrierLedger(bridge_id=h(b"x")).with_heartbeat(checkpoint)
