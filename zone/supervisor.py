@@ -57,11 +57,11 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _log = logging.getLogger(__name__)
 
 
-def delay_sec(failures: int) -> float:
+def delay_sec(failures: int, first_sec: float = FIRST_DELAY_SEC) -> float:
     """The backoff before the next start, after so many consecutive failures."""
     if failures >= LIMIT:
         return LONGEST_DELAY_SEC
-    return min(FIRST_DELAY_SEC * 2.0 ** (failures - 1), LONGEST_DELAY_SEC)
+    return min(first_sec * 2.0 ** (failures - 1), LONGEST_DELAY_SEC)
 
 
 class SupervisedPart:
@@ -80,8 +80,10 @@ class SupervisedPart:
         needs: Sequence[SupervisedPart] = (),
         prepare: Callable[[], None] = lambda: None,
         once: bool = False,
+        first_delay_sec: float = FIRST_DELAY_SEC,
     ) -> None:
         self.service = service
+        self._first_delay_sec = first_delay_sec
         self.log = log
         self.needs = tuple(needs)
         self.process: subprocess.Popen[bytes] | None = None
@@ -205,7 +207,7 @@ class SupervisedPart:
     def _failed(self, trouble: str, now: float) -> str:
         self.failures += 1
         self.trouble = trouble
-        delay = delay_sec(self.failures)
+        delay = delay_sec(self.failures, self._first_delay_sec)
         self._due = now + delay
         if self.failures == LIMIT:
             again = f"it ended {LIMIT} times in a row; only every {delay:.0f} s from now on"
@@ -231,8 +233,11 @@ class Supervisor:
     part stops no other part.
     """
 
-    def __init__(self, home: ZoneHome, watch_fd: int | None) -> None:
+    def __init__(
+        self, home: ZoneHome, watch_fd: int | None, rotate_sec: float = _ROTATE_SEC
+    ) -> None:
         self._home = home
+        self._rotate_sec = rotate_sec
         self._zone = home.zone()
         self._run = secrets.token_hex(16)
         self._environment = environment(home, self._zone, os.environ) | {RUN_VARIABLE: self._run}
@@ -429,7 +434,7 @@ class Supervisor:
                 _log.warning("the state of the zone cannot be written: %s", error)
 
     def _rotate_logs(self) -> None:
-        if time.monotonic() < self._rotated + _ROTATE_SEC:
+        if time.monotonic() < self._rotated + self._rotate_sec:
             return
         self._rotated = time.monotonic()
         for path in self._home.logs.glob("*.log"):

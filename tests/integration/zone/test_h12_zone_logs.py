@@ -102,18 +102,15 @@ def test_h12_the_last_words_of_a_huge_log_are_read_from_its_end(tmp_path: Path) 
     assert "cannot be read" in last_words(tmp_path / "missing")
 
 
-def test_h12_the_supervisor_rotates_every_log_of_its_zone(
-    tmp_path: Path, a_zone: MakeZone, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_h12_the_supervisor_rotates_every_log_of_its_zone(tmp_path: Path, a_zone: MakeZone) -> None:
     home = a_zone(tmp_path / "z1", "alone")
     home.logs.mkdir()
-    supervisor = Supervisor(home, None)
+    supervisor = Supervisor(home, None, rotate_sec=0.0)
     names = [part.log.name for part in supervisor.parts] + ["supervisor.log"]
     for name in names:
         with (home.logs / name).open("wb") as file:
             file.truncate(MAX_BYTES + 1)
     supervisor.parts = ()
-    monkeypatch.setattr("zone.supervisor._ROTATE_SEC", 0.0)
     supervisor._rotate_logs()
     assert len(names) == 9
     for name in names:

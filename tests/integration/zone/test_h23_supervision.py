@@ -28,7 +28,6 @@ from veen.system.child_process import (
 )
 from veen.system.zone_parts import FILE, decode
 from zone import state as states
-from zone import supervisor as zone_supervised
 from zone.directory import ZoneHome
 from zone.run import stop
 from zone.services import ZoneService, answers
@@ -307,16 +306,16 @@ def test_h23_parts_are_read_from_the_state_that_the_supervisor_writes(
 
 
 def test_h23_a_failing_part_of_airflow_does_not_keep_the_hub_from_running(
-    tmp_path: Path, a_zone: MakeZone, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, a_zone: MakeZone
 ) -> None:
     """At the start too: the zone is up in part, and says which part is not."""
-    monkeypatch.setattr(zone_supervised, "FIRST_DELAY_SEC", 0.05)
     home = a_zone(tmp_path / "z1", "alone")
     home.run.mkdir(parents=True, exist_ok=True)
     supervisor = Supervisor(home, None)
     broken = SupervisedPart(
         ZoneService(name="scheduler", command=ENDS, probe=lambda _: True),
         home.logs / "scheduler.log",
+        first_delay_sec=0.05,
     )
     supervisor.parts = (supervisor.hub, broken)
     try:

@@ -40,8 +40,6 @@ LEFT = Counter(
         "integration/recorder/index/test_h18_follower_restarts.py": 2,
         "integration/recorder/replay/test_resume.py": 2,
         "integration/spark/test_query_digest.py": 1,
-        "integration/zone/test_h12_zone_logs.py": 1,
-        "integration/zone/test_h23_supervision.py": 1,
         "unit/bridge/test_medium.py": 3,
     }
 )
