@@ -136,7 +136,9 @@ def test_the_pages_of_one_artefact_are_text_and_never_markup(
     more = {"has_file": True, "has_picture": False, "receipt": MARKUP, "where": MARKUP}
     for html in (
         render("veen_page_artefact.html", PageFrame("", NOW), artefact=item, **more),
-        render("veen_page_run.html", PageFrame("", NOW), dag_id=MARKUP, run_id=MARKUP, found=seen),
+        render(
+            "veen_page_run.html", PageFrame("", NOW), dag_id=MARKUP, run_id=MARKUP, artefacts=seen
+        ),
         render("veen_page_refused.html", PageFrame("", NOW), code=404, detail=MARKUP, login=""),
     ):
         assert "<script>alert" not in html
