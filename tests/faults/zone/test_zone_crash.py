@@ -98,7 +98,7 @@ def test_a_taken_port_is_refused_and_named(home: ZoneHome) -> None:
         taken.listen()
         done = veen("zone", "up", "--directory", home.root)
     assert done.returncode == 4
-    assert f"{host}:{port} is not to be had" in done.stderr
+    assert f"cannot listen at {host}:{port}" in done.stderr
     assert "[hub] listen" in done.stderr
     assert states.read(home).stage is ZoneStage.DOWN
 

@@ -120,7 +120,7 @@ def test_nothing_follows_an_import_of_nothing(offline: dict[str, Any]) -> None:
 def test_each_dag_says_what_it_is_for_and_how_to_do_it_by_hand(dags: dict[str, Any]) -> None:
     for name, dag in dags.items():
         assert dag["doc"].startswith("### "), name
-        assert "By hand: `veen " in dag["doc"], name
+        assert "Manually: `veen " in dag["doc"], name
         assert not dag["catchup"]
         zone, product = sorted(dag["tags"], key=lambda item: ":" not in item)
         assert zone in ("zone:online", "zone:offline")

@@ -44,7 +44,7 @@ def config(zone: Any, new_medium: Any) -> Path:
 
 def test_export_carry_verify(zone: Any, config: Path, new_medium: Any, tmp_path: Path) -> None:
     medium, trust, text = new_medium(), tmp_path / "trust", tmp_path / "check.txt"
-    assert "there are events to carry" in document("status", "--config", config)["state"]
+    assert "there are events to export" in document("status", "--config", config)["state"]
     done = document("export", "--config", config, "--medium", medium, "--medium-id", "USB-17")
     assert done["events"] >= 3
     assert done["carriers"][0]["stream"] == CHANGES

@@ -54,6 +54,6 @@ def test_a_new_identity_finishes_what_the_old_one_brought_to_a_medium_of_that_na
     ]
     with (
         renewed(fresh, medium, "another") as exporter,
-        pytest.raises(BadMedium, match="of an earlier identity of this bridge; take another"),
+        pytest.raises(BadMedium, match="of an earlier identity of this bridge; use another"),
     ):
         list(exporter.again(asked))

@@ -123,7 +123,7 @@ def test_keys_of_a_directory_are_checked_against_the_identity(
     keys = Path(shutil.copytree(data / "keys", tmp_path / "keys"))
     (only,) = keys.iterdir()
     only.write_bytes(bytes(32))
-    with pytest.raises(Untrusted, match="is not the private key of its name"):
+    with pytest.raises(Untrusted, match="expected the private key with the key_id of its name"):
         archive_carry.restore(store, tmp_path / "to", keys=keys)
     only.unlink()
     with pytest.raises(NoKeys):
