@@ -175,5 +175,5 @@ def test_the_judges_are_not_asked_to_believe(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "v1").write_bytes(b"events")
     (tmp_path / "manifest-sha256.txt").write_text("")
-    with pytest.raises(Refused, match="tells of v1"):
+    with pytest.raises(Refused, match="lists v1"):
         turn_one_bit(tmp_path)
