@@ -42,7 +42,10 @@ def test_x11_a_hub_that_was_put_back_is_not_exported(
     with pytest.raises(AuditPending):
         zone.export(medium)
     # The exporter knows it by its own memory, too, whatever became of that of its client.
-    with zone.client("admin") as client, pytest.raises(Untrusted, match=r"created_at \d+ is before"):
+    with (
+        zone.client("admin") as client,
+        pytest.raises(Untrusted, match=r"created_at \d+ is before"),
+    ):
         latest_checkpoint(client.meet(), ExportState(zone.settings().exporting.state))
 
 
