@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from recorder.replay import output
-from recorder.replay.output import BLOCK_BYTES, FileSink, OutputExists, PipeSink, Sink
+from recorder.replay.output import (
+    BLOCK_BYTES,
+    GROUP_ROWS,
+    PART_ROWS,
+    FileSink,
+    OutputExists,
+    PipeSink,
+    Sink,
+)
 from recorder.replay.plan import ReplayPlan, ReplayRequest, ReplaySource, StreamRange, at, plan
 from recorder.replay.read import VerifiedPage, VerifiedReader
 from recorder.replay.records import (
@@ -137,6 +145,8 @@ class Job:
     chosen: RecorderCheckpoint | None = None
     progress: Progress = no_progress
     block_bytes: int = BLOCK_BYTES
+    part_rows: int = PART_ROWS
+    group_rows: int = GROUP_ROWS
 
     def to_pipe(self, pipe: BinaryIO, form: RecordFormat) -> Replayed:
         cursor = OutputCursor(self._plan())
@@ -166,7 +176,8 @@ class Job:
             self._verify_same(folder, known)
         plan = known or self._plan()
         cursor = parquet.cursor_in(folder, plan) if known else OutputCursor(plan)
-        return self._run(cursor, parquet.ParquetSink(folder, cursor))
+        sink = parquet.ParquetSink(folder, cursor, self.part_rows, self.group_rows)
+        return self._run(cursor, sink)
 
     def _run(self, cursor: OutputCursor, sink: Sink) -> Replayed:
         before, count = cursor.done, cursor.plan.count

@@ -17,6 +17,10 @@ from veen.system import durable
 FORMS: Final[tuple[RecordFormat, ...]] = (JsonLines(), CborSequence())
 MAX_RECORD_BYTES: Final = 64 << 20
 BLOCK_BYTES: Final = 1 << 20
+PART_ROWS: Final = 100_000
+"""Of a Parquet file."""
+GROUP_ROWS: Final = 5_000
+"""Of a row group within it."""
 
 
 class OutputExists(VeenError):

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from recorder.replay.output import OutputExists
+from recorder.replay.output import GROUP_ROWS, PART_ROWS, OutputExists
 from recorder.replay.plan import ReplayPlan
 from recorder.replay.records import Item, OutputCursor, Record, StreamAt
 from veen.digest import h
@@ -20,9 +20,7 @@ from veen.errors import Malformed
 from veen.events import is_import
 from veen.system import durable
 
-PART_ROWS: Final = 100_000
 PART_BYTES: Final = 256 << 20
-GROUP_ROWS: Final = 5_000
 GROUP_BYTES: Final = 16 << 20
 PLAN_FILE: Final = "replay.cbor"
 _PART: Final = re.compile(r"part-([0-9]{8})\.parquet")
@@ -73,10 +71,17 @@ def schema_of(plan: ReplayPlan) -> Any:
 class ParquetSink:
     """Writes parts limited by rows and bytes; an incomplete part has a temporary name."""
 
-    def __init__(self, folder: Path, cursor: OutputCursor, part_rows: int = PART_ROWS) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        cursor: OutputCursor,
+        part_rows: int = PART_ROWS,
+        group_rows: int = GROUP_ROWS,
+    ) -> None:
         self._folder = folder
         self._plan = cursor.plan
         self._part_rows = part_rows
+        self._group_rows = group_rows
         self._places = {stream: cursor.of(stream) for stream in cursor.plan.requested.streams}
         self._number = len(_parts(folder)) if folder.exists() else 0
         self._rows: list[dict[str, Any]] = []
@@ -99,7 +104,7 @@ class ParquetSink:
         self._places[record.stream] = StreamAt(
             next_seq=record.seq + 1, leaf=record.receipt.leaf_hash
         )
-        if len(self._rows) == GROUP_ROWS or self._group_bytes >= GROUP_BYTES:
+        if len(self._rows) == self._group_rows or self._group_bytes >= GROUP_BYTES:
             self._end_group()
 
     def close(self) -> None:

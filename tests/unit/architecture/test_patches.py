@@ -38,7 +38,6 @@ LEFT = Counter(
         "integration/hub/server/test_h22_own_process.py": 2,
         "integration/hub/storage/test_h15_node_files.py": 2,
         "integration/recorder/index/test_h18_follower_restarts.py": 2,
-        "integration/recorder/replay/test_resume.py": 2,
         "integration/spark/test_query_digest.py": 1,
         "unit/bridge/test_medium.py": 3,
     }

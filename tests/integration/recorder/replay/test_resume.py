@@ -9,10 +9,8 @@ from typing import Any
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
-from recorder.replay import parquet
 from recorder.replay.job import OtherReplay
 from recorder.replay.output import OutputExists, form_named
-from recorder.replay.parquet import ParquetSink
 from recorder.replay.plan import ReplayRequest, by_place, by_time
 from support.recorder import replay_notary
 from veen.errors import Malformed, Untrusted
@@ -129,14 +127,7 @@ def test_resume_of_a_whole_output_writes_nothing(world: Any) -> None:
     assert path.read_bytes() == before
 
 
-@pytest.fixture
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Small(ParquetSink):
-        def __init__(self, folder: Path, course: Any) -> None:
-            super().__init__(folder, course, part_rows=5)
-
-    monkeypatch.setattr(parquet, "ParquetSink", Small)
-    monkeypatch.setattr(parquet, "GROUP_ROWS", 2)
+SMALL_PARTS = {"part_rows": 5, "group_rows": 2}
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -144,10 +135,10 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     return [row for part in parts for row in pq.read_table(part).to_pylist()]
 
 
-def test_parquet_has_the_same_events_in_the_same_order(world: Any, small_parts: None) -> None:
+def test_parquet_has_the_same_events_in_the_same_order(world: Any) -> None:
     expected, path, folder = whole(with_proofs=False), world.folder / "o", world.folder / "p"
     world.job(expected).to_file(path, form_named("jsonl"), resume=False)
-    world.job(expected).to_parts(folder, resume=False)
+    world.job(expected, **SMALL_PARTS).to_parts(folder, resume=False)
     lines = [json.loads(line) for line in path.read_text().splitlines()][1:]
     result = rows(folder)
     assert [(item["stream"], item["hub_commit_seq"]) for item in result] == [
@@ -162,11 +153,9 @@ def test_parquet_has_the_same_events_in_the_same_order(world: Any, small_parts: 
         assert row["proven"]
 
 
-def test_parquet_cut_off_after_any_part_goes_on_to_the_same_parts(
-    world: Any, small_parts: None
-) -> None:
+def test_parquet_cut_off_after_any_part_goes_on_to_the_same_parts(world: Any) -> None:
     expected, folder = whole(with_proofs=False), world.folder / "p"
-    world.job(expected).to_parts(folder, resume=False)
+    world.job(expected, **SMALL_PARTS).to_parts(folder, resume=False)
     undisturbed = {path.name: path.read_bytes() for path in folder.iterdir()}
     parts = sorted(item for item in undisturbed if item.startswith("part-"))
     assert len(parts) == 6
@@ -174,41 +163,39 @@ def test_parquet_cut_off_after_any_part_goes_on_to_the_same_parts(
         for name in parts[stored:]:
             (folder / name).unlink()
         (folder / f".{parts[stored].removesuffix('.parquet')}.new").write_bytes(b"half a part")
-        world.job(expected).to_parts(folder, resume=True)
+        world.job(expected, **SMALL_PARTS).to_parts(folder, resume=True)
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == undisturbed
 
 
-def test_parquet_refuses_a_missing_or_foreign_part(world: Any, small_parts: None) -> None:
+def test_parquet_refuses_a_missing_or_foreign_part(world: Any) -> None:
     expected, folder = whole(with_proofs=False), world.folder / "p"
-    world.job(expected).to_parts(folder, resume=False)
+    world.job(expected, **SMALL_PARTS).to_parts(folder, resume=False)
     with pytest.raises(OutputExists):
-        world.job(expected).to_parts(folder, resume=False)
+        world.job(expected, **SMALL_PARTS).to_parts(folder, resume=False)
     (folder / "part-00000003.parquet").rename(folder / "part-00000009.parquet")
     with pytest.raises(Malformed, match="part 3 is missing"):
-        world.job(expected).to_parts(folder, resume=True)
+        world.job(expected, **SMALL_PARTS).to_parts(folder, resume=True)
     (folder / "part-00000002.parquet").write_bytes((folder / "part-00000001.parquet").read_bytes())
     (folder / "part-00000004.parquet").unlink()
     (folder / "part-00000005.parquet").unlink()
     (folder / "part-00000009.parquet").unlink()
     with pytest.raises(Malformed, match="items up to here"):
-        world.job(expected).to_parts(folder, resume=True)
+        world.job(expected, **SMALL_PARTS).to_parts(folder, resume=True)
 
 
-def test_parquet_that_ends_in_a_refusal_keeps_whole_parts_only(
-    world: Any, small_parts: None
-) -> None:
+def test_parquet_that_ends_in_a_refusal_keeps_whole_parts_only(world: Any) -> None:
     expected, folder = by_place("record/a", None, None), world.folder / "p"
     world.hub.lie = lambda path, asked, answer: (
         b"\xa0" if path == "/v1/stream" and asked.from_seq > 8 else answer
     )
     with pytest.raises(Malformed):
-        world.job(expected).to_parts(folder, resume=False)
+        world.job(expected, **SMALL_PARTS).to_parts(folder, resume=False)
     assert sorted(path.name for path in folder.iterdir()) == [
         "part-00000000.parquet",
         "replay.cbor",
     ]
     world.hub.lie = None
-    world.job(expected).to_parts(folder, resume=True)
+    world.job(expected, **SMALL_PARTS).to_parts(folder, resume=True)
     assert [row["hub_commit_seq"] for row in rows(folder)] == list(range(1, 13))
 
 
