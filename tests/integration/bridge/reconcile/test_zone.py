@@ -196,8 +196,8 @@ def test_h24_the_command_reads_the_record_of_each_import(
 
     claim, way = proven()
     assert (claim["verdict"], way["recorded"]) == ("not covered", None)
-    assert COMPLETED in claim["unreported"]
-    assert [[1, 4]] in claim["witness"]["unreported"].values()
+    assert COMPLETED in claim["not_covered"]
+    assert [[1, 4]] in claim["witness"]["not_covered"].values()
     recording(zone).run()
     claim, way = proven()
     assert claim["verdict"] == "held", claim

@@ -124,7 +124,7 @@ def test_what_is_audited_and_in_no_ledger_is_not_covered(evidence: ProofEvidence
     claim = prove_traces(evidence, [])
     assert (claim.holds, claim.counterexample) == (False, None)
     assert "no ledger of a carrier names bundle" in str(claim.not_covered)
-    assert list(claim.witness["unreported"].values()) == [[[1, 1]]]
+    assert list(claim.witness["not_covered"].values()) == [[[1, 1]]]
 
 
 def test_an_import_that_is_not_closed_is_open_and_named(evidence: ProofEvidence) -> None:
