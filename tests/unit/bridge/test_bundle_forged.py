@@ -332,6 +332,10 @@ def swap(forge: Forge) -> None:
     forge.events[1], forge.events[2] = forge.events[2], forge.events[1]
 
 
+def swap_first(forge: Forge) -> None:
+    forge.events[0], forge.events[1] = forge.events[1], forge.events[0]
+
+
 def of_another_stream(forge: Forge) -> None:
     forge.events[1] = bridge_world.World(stream="export/z1/other").grow(4).events[3].encode()
 
@@ -362,6 +366,7 @@ def subtrees_after(forge: Forge) -> None:
 
 LIES: dict[str, tuple[Callable[[Forge], Any], CarrierFault, int]] = {
     "place": (swap, CarrierFault.PLACE, 4),
+    "first place": (swap_first, CarrierFault.PLACE, 3),
     "stream": (of_another_stream, CarrierFault.PLACE, 4),
     "label": (receipt_of_another_stream, CarrierFault.PLACE, 4),
     "format": (lambda forge: forge.event(1, payload=b""), CarrierFault.EVENT_FORMAT, 4),
