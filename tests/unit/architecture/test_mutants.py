@@ -7,6 +7,7 @@ import json
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ def x_check__mutmut_4(size):
     if size > 4:
         raise ValueError(f"{size} is too large", "SIZE")
 """
-LARGE = "ValueError(f'{size} is too large'"
+LARGE = "ise ValueError(f'{size} is too large'"
 
 
 @pytest.fixture(scope="module")
@@ -48,33 +49,43 @@ def mutants() -> ModuleType:
     return module
 
 
-def a_tree(folder: Path, *exit_codes: int | None) -> Path:
+def result_of(mutants: ModuleType, directory: Path, *exit_codes: int | None) -> Any:
+    """The result of the only file of a target, whose mutants ended with these exit codes."""
     results = {f"veen.sizes.x_check__mutmut_{n}": code for n, code in enumerate(exit_codes, 1)}
-    (folder / "sizes.py").write_text(MUTATED)
-    (folder / "sizes.py.meta").write_text(json.dumps({"exit_code_by_key": results}))
-    return folder
+    mutated = directory / "mutants" / "veen" / "sizes.py"
+    mutated.parent.mkdir(parents=True)
+    mutated.write_text(MUTATED)
+    mutated.with_name("sizes.py.meta").write_text(json.dumps({"exit_code_by_key": results}))
+    target = mutants.Target(str(directory), files=["veen/sizes.py"], tests=[])
+    (result,) = mutants.results_of(list(mutants.read_mutants(target)))
+    return result
 
 
 def test_counts_message_texts_apart(mutants: ModuleType, tmp_path: Path) -> None:
-    text, is_enough = mutants.report(mutants.read_mutants(a_tree(tmp_path, 1, 0, 1, 36)))
-    assert text == (
-        "4 mutants, 3 killed, 1 survived as message texts, 0 survived otherwise: "
-        "100.0 % killed without message texts"
-    )
-    assert is_enough
+    result = result_of(mutants, tmp_path, 1, 0, 1, 36)
+    assert (result.mutants, result.killed, result.texts, result.survivors) == (4, 3, 1, [])
+    assert result.percent == 100
+    _, row = mutants.report([result]).splitlines()
+    assert row.split() == ["veen/sizes.py", "4", "3", "1", "0", "100.0"]
 
 
 def test_lists_every_other_survivor(mutants: ModuleType, tmp_path: Path) -> None:
-    text, is_enough = mutants.report(mutants.read_mutants(a_tree(tmp_path, 0, 0, 0, 33)))
-    _, *survivors = text.splitlines()
+    result = result_of(mutants, tmp_path, 0, 0, 0, 33)
+    assert result.percent == 0
+    _, _, *survivors = mutants.report([result]).splitlines()
     assert survivors == [
         "veen.sizes.x_check__mutmut_1: if size > 3:  ->  if size >= 3:",
-        f"veen.sizes.x_check__mutmut_3: raise {LARGE}, 'SIZE')  ->  raise {LARGE}, 'XXSIZEXX')",
+        f"veen.sizes.x_check__mutmut_3: {LARGE}, 'SIZE')  ->  {LARGE}, 'XXSIZEXX')",
         "veen.sizes.x_check__mutmut_4 (no test): if size > 3:  ->  if size > 4:",
     ]
-    assert not is_enough
 
 
 def test_leaves_out_what_has_not_run(mutants: ModuleType, tmp_path: Path) -> None:
-    text, _ = mutants.report(mutants.read_mutants(a_tree(tmp_path, 1, None, None, None)))
-    assert text.startswith("1 mutants, 1 killed")
+    assert result_of(mutants, tmp_path, 1, None, None, None).mutants == 1
+
+
+def test_does_not_take_tests_that_did_not_run_for_a_kill(
+    mutants: ModuleType, tmp_path: Path
+) -> None:
+    result = result_of(mutants, tmp_path, 255, 1, 1, 1)
+    assert [mutant.reason for mutant in result.survivors] == [" (the tests did not run)"]
