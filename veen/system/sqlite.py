@@ -173,7 +173,11 @@ def is_full(error: sqlite3.Error, directory: Path | None = None) -> bool:
         return True
     if code not in _CREATE_FAILED or directory is None:
         return False
-    volume = os.statvfs(directory)
+    try:
+        volume = os.statvfs(directory)
+    except OSError:
+        # The directory was removed, or may not be entered: that is not a full disk.
+        return False
     # File systems that allocate inodes dynamically report 0 of 0.
     return not volume.f_bavail or bool(volume.f_files and not volume.f_favail)
 

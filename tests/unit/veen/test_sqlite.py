@@ -117,6 +117,15 @@ def test_other_errors_are_the_callers_with_the_remedy(tmp_path: Path) -> None:
         _opened(tmp_path / "db", FIRST)
 
 
+def test_a_directory_that_was_removed_is_the_callers_error_too(tmp_path: Path) -> None:
+    path = tmp_path / "removed" / "db"
+    with (
+        pytest.raises(Broken, match="unable to open database file; rebuild it"),
+        sqlite.errors_translated(path, Broken, "rebuild it"),
+    ):
+        sqlite.connect_read_only(path, pragmas={"user_version": 0})
+
+
 def test_a_passing_error_is_not_translated(tmp_path: Path) -> None:
     with (
         pytest.raises(sqlite3.IntegrityError),
