@@ -119,14 +119,16 @@ def write(zone_folder: Path, artefact: Artefact) -> Path:
         if known is None or target.read_bytes() != data:
             durable.write(target, data)
         if stored.kind == "alarm" and stored.state == OVER:
-            (folder / _UNRESOLVED / stored.name).unlink(missing_ok=True)
+            for marks in (_UNRESOLVED, _EARLIER_MARKS):
+                (folder / marks / stored.name).unlink(missing_ok=True)
     return target
 
 
 def unresolved_alarms(zone_folder: Path, limit: int) -> tuple[Artefact, ...]:
     """The newest unresolved alarms; resolved alarms are not read."""
     folder = zone_folder / FOLDER / "alarm"
-    names = {*_marks(folder / _UNRESOLVED), *_marks(folder / _EARLIER_MARKS)}
+    # In this order, since a write may rename the first to the second meanwhile.
+    names = {*_marks(folder / _EARLIER_MARKS), *_marks(folder / _UNRESOLVED)}
     files = [folder / f"{name}.json" for name in heapq.nlargest(limit, names)]
     # A mark is written before its alarm and removed after it: a write may be interrupted between.
     alarms = [decode(file) for file in files if file.exists()]
@@ -196,7 +198,10 @@ def _mark(folder: Path, alarm: Artefact) -> None:
 
 
 def _marks(folder: Path) -> list[str]:
-    return os.listdir(folder) if folder.is_dir() else []  # noqa: PTH208 - names alone
+    try:
+        return os.listdir(folder)  # noqa: PTH208 - names alone
+    except FileNotFoundError:
+        return []
 
 
 def _migrate_marks(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import replace
 from multiprocessing import get_context
@@ -162,6 +163,35 @@ def test_marks_of_an_earlier_version_are_read_and_moved(tmp_path: Path) -> None:
     write(tmp_path, an_artefact(kind="alarm", id="new", state="raised"))
     assert not earlier.exists()
     assert {item.id for item in unresolved_alarms(tmp_path, 9)} == {"old", "new"}
+
+
+def test_no_alarm_is_missed_while_the_marks_of_an_earlier_version_are_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, an_artefact(kind="alarm", id="old", state="raised"))
+    marks = tmp_path / FOLDER / "alarm" / "unresolved"
+    earlier, listdir = marks.rename(marks.with_name("standing")), os.listdir
+
+    def listed_before_the_move(path: Path) -> list[str]:
+        try:
+            return listdir(path)
+        finally:
+            if earlier.exists():
+                earlier.rename(marks)
+
+    monkeypatch.setattr(os, "listdir", listed_before_the_move)
+    assert [item.id for item in unresolved_alarms(tmp_path, 9)] == ["old"]
+
+
+def test_a_resolved_alarm_leaves_no_mark_of_an_earlier_version(tmp_path: Path) -> None:
+    """A run of the earlier version may have made its directory again."""
+    alarm = an_artefact(kind="alarm", id="a", state="raised")
+    name = write(tmp_path, alarm).stem
+    earlier = tmp_path / FOLDER / "alarm" / "standing"
+    earlier.mkdir()
+    (earlier / name).touch()
+    write(tmp_path, replace(alarm, state=OVER))
+    assert list(earlier.iterdir()) == []
 
 
 def test_an_id_that_ends_like_another_is_another(tmp_path: Path) -> None:
