@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -226,3 +227,35 @@ def test_a_reconciliation_with_gaps_is_kept_and_is_an_alarm(
     assert Path(str(stored.path)).with_suffix(".svg").read_text() == "<svg/>"
     (alarm,) = alarms(zone)
     assert (alarm.state, alarm.id) == ("raised", f"veen_any-{key or stored.id[:16]}")
+
+
+def test_a_reconciliation_has_the_same_id_by_the_command_and_on_spark(
+    operators: ModuleType, zone: Path
+) -> None:
+    from veen_airflow import tasks  # noqa: PLC0415 - it imports the zone
+    from veen_airflow.commands import CommandAnswer  # noqa: PLC0415
+
+    report = {"events": {"imported": 5}, "alarms": [], "whole": True, "closed_before": 1763522400}
+    place = zone.parent / "runs" / "veen_any" / "run-1"
+    place.mkdir(parents=True)
+    (place / "report.json").write_text(json.dumps({"report": report}))
+    shown = {"ok": True, **report, "closed_before_iso": "2025-11-19T03:20:00Z"}
+    (artefact,) = tasks.reconciled(CommandAnswer(0, shown), context())
+    assert tasks.reconciled_on_spark(context()) == [artefact]
+
+
+def test_an_earlier_report_is_not_judged_if_the_command_gave_none(
+    operators: ModuleType, zone: Path
+) -> None:
+    from veen_airflow import tasks  # noqa: PLC0415 - it imports the zone
+    from veen_airflow.alerts import Alarm  # noqa: PLC0415
+    from veen_airflow.commands import CommandAnswer  # noqa: PLC0415
+
+    report = {"events": {"imported": 5}, "alarms": [], "whole": True}
+    place = zone.parent / "runs" / "veen_any" / "run-1"
+    place.mkdir(parents=True)
+    (place / "report.json").write_text(json.dumps({"report": report}))
+    answer = CommandAnswer(3, {"ok": False, "code": "UNTRUSTED", "detail": "another root"})
+    with pytest.raises(Alarm, match="another root"):
+        tasks.reconciled(answer, context())
+    assert newest(zone.parent, "reconcile", 10) == ()
