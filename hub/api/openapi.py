@@ -340,7 +340,7 @@ def _content(route: ApiRoute, schemas: Schemas) -> dict[str, Any]:
 def _error() -> dict[str, Any]:
     codes = ", ".join(f"{code.value} {code.http_status}" for code in Code)
     schema = {"$ref": "#/components/schemas/ErrorEnvelope"}
-    return {"description": f"RequestRefused: {codes}", "content": _media_types(schema)}
+    return {"description": f"Refused: {codes}", "content": _media_types(schema)}
 
 
 def _media_types(schema: dict[str, Any]) -> dict[str, Any]:
