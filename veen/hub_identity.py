@@ -6,20 +6,23 @@ key signs the whole document, so a client that pins hub_id can verify the rest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Final
 
 from veen.checkpoint import Checkpoint
 from veen.crypto import SigningKey, signature_is_valid
 from veen.digest import h, ht, u64be
-from veen.errors import Malformed, Untrusted
+from veen.errors import LATER_RELEASE, Malformed, Untrusted, WrongVersion
 from veen.label import Profile, hub_id
 from veen.receipt import Receipt
 from veen.timestamp import readable_time
 from veen.wire import cbor
 from veen.wire.objects import WireMap
 from veen.wire.schema import Bytes32, Bytes64, Version
+
+_JOURNAL_VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,3 +220,22 @@ def whole_bindings(raw: bytes) -> Iterator[CheckpointBinding]:
         if line is None:
             return
         yield line
+
+
+def encode_journal(documents: Sequence[bytes]) -> bytes:
+    """The journal of a change of identity: identity, signature and key map after a version."""
+    return cbor.encode([_JOURNAL_VERSION, *documents])
+
+
+def journalled_documents(raw: bytes) -> list[bytes]:
+    """The documents of a journal; one of an earlier release has no version before them."""
+    documents = cbor.decode(raw)
+    if type(documents) is list and documents and type(documents[0]) is int:
+        version, *documents = documents
+        if version != _JOURNAL_VERSION:
+            raise WrongVersion(
+                f"expected version {_JOURNAL_VERSION}, got {version}: {LATER_RELEASE}"
+            )
+    if type(documents) is not list or [type(item) for item in documents] != [bytes] * 3:
+        raise Malformed("expected the three documents of an identity, got other items")
+    return documents

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from hub.storage.datadir import DataDir
 from veen.checkpoint import Checkpoint
 from veen.crypto import SigningKey
-from veen.errors import LATER_RELEASE, Malformed, Untrusted, VeenError, WrongVersion
+from veen.errors import Malformed, Untrusted, VeenError
 from veen.hub_identity import (
     CheckpointBinding,
     HubIdentity,
     HubKey,
     binding_line_head,
+    encode_journal,
     epoch_span,
+    journalled_documents,
     key_id,
     new_identity,
     whole_bindings,
@@ -31,7 +33,6 @@ from veen.wire import cbor
 _log = logging.getLogger(__name__)
 
 Randomness = Callable[[int], bytes]
-_JOURNAL_VERSION: Final = 1
 _TAIL_BYTES: Final = 512
 """More bytes than any line of the binding manifest has."""
 
@@ -262,7 +263,7 @@ def _seed_file(datadir: DataDir, identifier: bytes) -> Path:
 def _write_documents(datadir: DataDir, identity: HubIdentity, current: SigningKey) -> None:
     """Write the three documents atomically: a journal has them first, and a start replays it."""
     documents = [identity.encode(), identity.signature_by(current), _key_map(identity)]
-    durable.write(_journal(datadir), cbor.encode([_JOURNAL_VERSION, *documents]))
+    durable.write(_journal(datadir), encode_journal(documents))
     _finish_documents(datadir)
 
 
@@ -277,17 +278,11 @@ def _finish_documents(datadir: DataDir) -> None:
     durable.sync_directory(datadir.root)
 
 
-def _journalled(journal: Path) -> Sequence[bytes]:
-    """The documents of a journal; a journal of an earlier release has no version before them."""
-    items: list[Any] = cbor.decode(journal.read_bytes())
-    version, *documents = items
-    if isinstance(version, bytes):
-        return items
-    if version != _JOURNAL_VERSION:
-        raise WrongVersion(
-            f"{journal}: expected version {_JOURNAL_VERSION}, got {version!r}: {LATER_RELEASE}"
-        )
-    return documents
+def _journalled(journal: Path) -> list[bytes]:
+    try:
+        return journalled_documents(journal.read_bytes())
+    except Malformed as error:
+        raise type(error)(f"{journal}: {error}") from error
 
 
 def _journal(datadir: DataDir) -> Path:

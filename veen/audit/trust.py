@@ -11,7 +11,7 @@ from veen.audit.context import Read
 from veen.audit.report import AuditFault
 from veen.client.session import newest_identity
 from veen.errors import Malformed, Untrusted, VeenError
-from veen.hub_identity import HubIdentity, HubKey, key_id
+from veen.hub_identity import HubIdentity, HubKey, journalled_documents, key_id
 from veen.label import hub_id
 from veen.log import layout
 from veen.wire import cbor
@@ -73,7 +73,7 @@ class TrustCheck:
         """The documents, or those of the journal if a crash interrupted a change."""
         raw = read(JOURNAL)
         try:
-            pending = None if raw is None else cbor.decode(raw)
+            pending = None if raw is None else journalled_documents(raw)
         except Malformed as error:
             self._fault(JOURNAL, 0, str(error), "IDENTITY")
             pending = None

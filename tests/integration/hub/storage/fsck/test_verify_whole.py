@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from hub.storage.datadir import DataDir, Locked
 from support.hub import driven_hub
 from veen.captoken import Rate
 from veen.checkpoint import Checkpoint
-from veen.errors import VeenError
+from veen.errors import Malformed, VeenError
+from veen.hub_identity import encode_journal
 from veen.label import DEFAULT_PROFILE
 from veen.wire import cbor
 
@@ -114,12 +116,26 @@ def test_a_rotated_key_signs_from_then_on(bench: Any) -> None:
     assert driven_hub.rebuild(bench.root).agreed
 
 
-def test_a_change_of_identity_cut_short_is_a_note(bench: Any) -> None:
+@pytest.mark.parametrize("encode", [cbor.encode, encode_journal])
+def test_a_change_of_identity_cut_short_is_a_note(
+    bench: Any, encode: Callable[[list[bytes]], bytes]
+) -> None:
     bench.stop()
     names = ("hub-identity.cbor", "hub-identity.sig", "hub-key-map.cbor")
     documents = [(bench.root / name).read_bytes() for name in names]
-    (bench.root / "hub-identity.next").write_bytes(cbor.encode(documents))
+    (bench.root / "hub-identity.next").write_bytes(encode(documents))
     (bench.root / "hub-identity.sig").write_bytes(bytes(64))
     report = bench.verify()
     assert report.ok
     assert len(report.notes) == 1
+
+
+@pytest.mark.parametrize("journal", [[2, b"", b"", b""], [1, b""], [1, 2, 3, 4], [], 1, b""])
+def test_a_journal_of_identity_that_cannot_be_read_is_a_fault(bench: Any, journal: Any) -> None:
+    bench.stop()
+    (bench.root / "hub-identity.next").write_bytes(cbor.encode(journal))
+    assert [(fault.file, fault.code) for fault in bench.verify().faults] == [
+        ("hub-identity.next", "IDENTITY")
+    ]
+    with pytest.raises(Malformed, match=r"hub-identity\.next: "):
+        identity.load_or_create(bench.datadir, bytes, bench.now)
