@@ -422,15 +422,17 @@ class HubIdentityFile:
 
     def read(self) -> tuple[HubIdentity, bytes]:
         """Return the identity and the signature by its current key."""
+        path = self._path if self._path.exists() else self._version_0
         try:
-            if self._path.exists():
-                stored = _StoredIdentity.decode(self._path.read_bytes())
-                return HubIdentity.decode(stored.identity), stored.signature
-            identity, signature = cbor.decode(self._version_0.read_bytes())
-            return HubIdentity.decode(identity), signature
+            raw = path.read_bytes()
+            if path == self._version_0:
+                identity, signature = cbor.decode(raw)
+                return HubIdentity.decode(identity), signature
+            stored = _StoredIdentity.decode(raw)
+            return HubIdentity.decode(stored.identity), stored.signature
         except FileNotFoundError as error:
             raise HubIdentityUnknown(
                 "the service has not reached the hub yet; try again later"
             ) from error
         except Malformed as error:
-            raise type(error)(f"{self._path}: {error}") from error
+            raise type(error)(f"{path}: {error}") from error

@@ -11,7 +11,7 @@ from recorder.checkpoints.store import HubIdentityFile
 from recorder.index.imports import Imports
 from veen.crypto import SigningKey
 from veen.digest import h
-from veen.errors import Untrusted, WrongVersion
+from veen.errors import Malformed, Untrusted, WrongVersion
 from veen.hub_identity import HubIdentity, new_identity
 
 OLD, NEW = SigningKey(h(b"old")), SigningKey(h(b"new"))
@@ -52,6 +52,12 @@ def test_an_identity_file_of_version_0_is_read_and_replaced(tmp_path: Path) -> N
     file.store(SECOND, SECOND.signature_by(NEW))
     assert not version_0.exists()
     assert HubIdentityFile(tmp_path / "signed-hub-identity.cbor").read()[0] == SECOND
+
+
+def test_a_damaged_identity_file_of_version_0_is_named(tmp_path: Path) -> None:
+    (tmp_path / "hub-papers.cbor").write_bytes(b"")
+    with pytest.raises(Malformed, match=r"hub-papers\.cbor: truncated"):
+        HubIdentityFile(tmp_path / "signed-hub-identity.cbor").read()
 
 
 def test_an_identity_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
