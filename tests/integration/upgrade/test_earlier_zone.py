@@ -154,7 +154,7 @@ def test_recorder_checkpoints_and_anchors_verify_and_continue(zone: EarlierZone)
 
 
 def test_the_exporter_continues_after_its_last_carrier(zone: EarlierZone) -> None:
-    assert zone.emit("http.access", "gateway")["landed"] == 1
+    assert zone.emit("http.access", "gateway")["acknowledged"] == 1
     veen("recorder", "checkpoint", "create", *zone.config)
     medium = zone.home.root / "medium"
     exported = veen("bridge", "export", *zone.config, "--medium", medium, "--operator", "ops")
@@ -195,6 +195,6 @@ def _await_no_audits(database: Path) -> None:
 
 
 def test_the_log_verifies_with_what_this_version_has_added(zone: EarlierZone) -> None:
-    assert zone.emit("login.failed", "access")["landed"] == 1
+    assert zone.emit("login.failed", "access")["acknowledged"] == 1
     zone.hub.stop()
     assert veen("hub", "verify", "--data-dir", zone.home.hub)["ok"] is True
