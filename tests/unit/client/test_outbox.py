@@ -156,16 +156,42 @@ def test_an_outbox_of_an_earlier_version_is_migrated_with_its_events(
 ) -> None:
     outbox = open_outbox()
     outbox.add(HUB, drafts(2))
+    attempts = an_attempt(1, 1), an_attempt(1, 1, auth_ref=b"a" * 32)
+    outbox.journal(attempts)
     outbox.close()
     with sqlite3.connect(tmp_path / "outbox.sqlite") as db:
         db.executescript(earlier)
     db.close()
     outbox = open_outbox()
     assert outbox.pending(HUB) == 2
+    assert (outbox.slots(LANE, ALL, 9), waiting(outbox)) == ([InFlight(attempts)], [2])
     assert len(outbox.queues(HUB)) == 1
     outbox.add(HUB, drafts(1), Note("place", b"3"))
     outbox.close()
     assert open_outbox().note("place") == b"3"
+
+
+def test_a_migration_that_fails_changes_nothing_and_runs_again(
+    open_outbox: Callable[..., Outbox], tmp_path: Path
+) -> None:
+    outbox = open_outbox()
+    outbox.add(HUB, drafts(1))
+    attempt = an_attempt(1, 1)
+    outbox.journal([attempt])
+    outbox.close()
+    file = tmp_path / "outbox.sqlite"
+    # The last statement of the migration fails on this index.
+    taken = "CREATE INDEX attempt_event ON events (hub)"
+    with contextlib.closing(sqlite3.connect(file)) as db:
+        db.executescript(f"{SECOND} {taken}; PRAGMA user_version = 2")
+        before = db.execute("SELECT * FROM sqlite_schema ORDER BY name").fetchall()
+    with pytest.raises(BadOutbox, match="attempt_event"):
+        open_outbox()
+    with contextlib.closing(sqlite3.connect(file)) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (2,)
+        assert db.execute("SELECT * FROM sqlite_schema ORDER BY name").fetchall() == before
+        db.execute("DROP INDEX attempt_event")
+    assert open_outbox().slots(LANE, ALL, 9) == [InFlight((attempt,))]
 
 
 def test_a_note_is_kept_with_its_events_or_not_at_all(open_outbox: Callable[..., Outbox]) -> None:
