@@ -156,9 +156,10 @@ class ExportAudit:
 
 
 def _code(error: VeenError) -> str:
+    """The code in the audit log; a renamed class has its first name as ``audit_code``."""
     if isinstance(error, CarrierRefused):
         return f"{error.fault.code.value}/{error.fault.detail_enum}"
-    return type(error).__name__
+    return str(getattr(error, "audit_code", type(error).__name__))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

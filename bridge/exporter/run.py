@@ -53,6 +53,7 @@ class NoExportCheckpoint(VeenError):
     """The hub has no recorder checkpoint to export up to."""
 
     error_code: ClassVar[str] = "NO_CHECKPOINT"
+    audit_code: ClassVar[str] = "NoCheckpoint"
 
 
 def latest_checkpoint(session: Session, state: ExportState) -> RecorderCheckpoint:
