@@ -148,6 +148,17 @@ def test_the_command_goes_by_the_checkpoint_that_is_chosen(
     assert "no carrier and no fact brings checkpoint" in unknown.stdout + unknown.stderr
 
 
+def without_iso_times(shown: Any) -> Any:
+    """A document as it was before a command put ISO 8601 times beside the numbers."""
+    if isinstance(shown, dict):
+        return {
+            key: without_iso_times(value)
+            for key, value in shown.items()
+            if not key.endswith("_iso")
+        }
+    return [without_iso_times(value) for value in shown] if isinstance(shown, list) else shown
+
+
 def test_the_command_tells_signs_draws_and_records(
     make_zone: Callable[[str], Any], tmp_path: Path, veen: Callable[..., Any]
 ) -> None:
@@ -166,7 +177,7 @@ def test_the_command_tells_signs_draws_and_records(
     assert document.pop("ok") is False
     assert document["events"]["missing"] == 4
     signed = json.loads((tmp_path / "report.json").read_bytes())
-    assert signed["report"] == document
+    assert signed["report"] == without_iso_times(document)
     (gap,) = (tmp_path / "gaps").iterdir()
     assert {"stream": zone.world.stream, "from": 6, "to": 9} in json.loads(gap.read_bytes())["gaps"]
     assert (tmp_path / "report.svg").read_text().startswith("<svg")

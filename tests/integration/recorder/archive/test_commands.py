@@ -54,7 +54,7 @@ def test_a_hub_must_be_named_where_there_are_several_or_none(
 ) -> None:
     empty = archive_carry.veen("archive", "verify", "--store", folder.as_uri())
     assert empty.returncode == 1
-    assert "name the hub with --hub-id" in empty.stderr
+    assert "give the hub with --hub-id" in empty.stderr
     unknown = ("--hub-id", "ab" * 32)
     missing = archive_carry.veen(
         "archive", "verify", "--store", folder.as_uri(), *unknown, "--json"

@@ -124,7 +124,7 @@ def test_h27_the_accepted_map_outlives_the_index_and_is_not_guessed(
     refuse_changed(home, settings.streams)
     followed(world, home, settings)
     document = json.loads(home.stream_map.read_bytes())
-    assert document["order.placed"] == ORDERS
+    assert document["types"]["order.placed"] == ORDERS
     home.stream_map.write_bytes(b"{")
     with pytest.raises(Malformed, match="restore it"):
         refuse_changed(home, settings.streams)

@@ -127,7 +127,7 @@ def test_places_that_lead_astray_are_refused_by_their_key(archived: Any, job: Fo
     objects = archived.store.objects
     places = [key for key in objects.keys("folds/") if "/places/" in key]
     swap(archived, places[3], objects.get(places[2]))
-    with pytest.raises(Untrusted, match=f"{places[3]} is of another chunk"):
+    with pytest.raises(Untrusted, match=f"{places[3]}: expected the places of its chunk"):
         archived.fold(replace(job, overlay="orset"))
 
 

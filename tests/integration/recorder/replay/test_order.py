@@ -139,7 +139,7 @@ def test_a_stream_the_checkpoint_does_not_speak_of_is_refused(world: Any) -> Non
 
 
 def test_a_stream_is_named_by_its_name(world: Any) -> None:
-    with pytest.raises(OutOfReach, match="by its name"):
+    with pytest.raises(OutOfReach, match="expected the name of a stream"):
         replayed(world, by_place(h(b"record/a").hex(), None, None))
 
 
