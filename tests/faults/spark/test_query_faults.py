@@ -31,6 +31,8 @@ from veen.log.chunk import PeakSnapshot, read_entries
 from veen.mmr import Peaks
 from veen.objects.port import FileSettings
 
+pytestmark = pytest.mark.e2e
+
 HTTP = FILLED[0]
 START = 1_700_000_000
 

@@ -21,6 +21,8 @@ from veen.audit.context import Depth
 from veen.objects.port import S3Settings, StoreSettings
 from veen.objects.store import StoreRef
 
+pytestmark = pytest.mark.e2e
+
 
 @pytest.fixture
 def proxy(moto: Any) -> Iterator[Any]:

@@ -14,6 +14,8 @@ from support.cli import cli_binary
 from support.paths import ROOT
 from zone.services import free_port
 
+pytestmark = pytest.mark.e2e
+
 MANUAL = ROOT / "docs" / "cli.md"
 PORT = "37411"
 END = "~~~ the end of a step"

@@ -33,6 +33,8 @@ from veen.log.entry import control_label
 from veen.objects.port import FileSettings
 from veen.objects.store import StoreRef
 
+pytestmark = pytest.mark.e2e
+
 LABEL = b"l" * 32
 
 

@@ -29,6 +29,8 @@ from support.spark import query_archive as archives
 from veen.objects.port import FileSettings, StoreLocation
 from veen.system.spark_submit import SparkSubmit
 
+pytestmark = pytest.mark.e2e
+
 SIZE, QUERIES = (2_400, 3_000) if LONG else (320, 320)
 ENOUGH = EngineLimits(row_budget=10**9, max_rows=10**9)
 

@@ -12,6 +12,8 @@ from support.bridge import online_zone
 from support.long_form import LONG
 from support.paths import SUPPORT
 
+pytestmark = pytest.mark.e2e
+
 KINDS = ("kill", "killed-after", "eio", "enospc")
 # Every operation, in several zones: each export reads all that its zone has exported before.
 SHARES = [((kind,), n, 8) for kind in KINDS for n in range(8)] if LONG else [(KINDS, 0, 97)]

@@ -13,6 +13,8 @@ import pytest
 from support.bridge import import_yard
 from support.long_form import LONG
 
+pytestmark = pytest.mark.e2e
+
 KILLED = -signal.SIGKILL
 
 

@@ -13,6 +13,8 @@ import pytest
 
 from support.long_form import LONG
 
+pytestmark = pytest.mark.e2e
+
 STOPPED = 130
 DUPLICATE = 7
 

@@ -21,6 +21,8 @@ from veen.hub_identity import HubIdentity
 from veen.recorder_checkpoint import RecorderCheckpoint
 from veen.wire.api import RecorderCheckpointRequest, RecorderCheckpointResponse
 
+pytestmark = pytest.mark.e2e
+
 TOKEN = "admin"
 ADMIN = f"""
 [[principals]]

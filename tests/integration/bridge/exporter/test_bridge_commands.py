@@ -19,6 +19,8 @@ import pytest
 from bridge.exporter.gaps import ExportGap, GapFile
 from support.hub.hub_process import veen
 
+pytestmark = pytest.mark.e2e
+
 CHANGES = "export/z1/changes"
 
 

@@ -23,6 +23,8 @@ from veen.digest import h
 from veen.keystore.directory import ClientDir
 from veen.label import stream_id
 
+pytestmark = pytest.mark.e2e
+
 ISSUER = SigningKey(h(b"issuer"))
 
 VEEN = [sys.executable, "-m", "cli.main", "bridge"]

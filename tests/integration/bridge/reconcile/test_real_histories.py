@@ -14,6 +14,8 @@ from support.bridge.reconcile_real_sides import Side, hub_toml
 from support.hub.hub_process import hub_in
 from support.long_form import LONG
 
+pytestmark = pytest.mark.e2e
+
 HISTORIES = 100 if LONG else 12
 
 

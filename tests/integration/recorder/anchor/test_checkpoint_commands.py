@@ -33,6 +33,8 @@ from veen.keystore.directory import ClientDir
 from veen.limits import Limits
 from veen.wire.api import RegisterRequest, StreamsResponse
 
+pytestmark = pytest.mark.e2e
+
 STREAM = "record/app/orders"
 NEXT = SigningKey(h(b"the key after"))
 HUB = """

@@ -18,6 +18,8 @@ from support.paths import ROOT
 from support.recorder import query_world
 from zone.services import free_port
 
+pytestmark = pytest.mark.e2e
+
 _BOX = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CAPPED = ("record/query/requests", "record/query/results", "record/query/audit/access")
 

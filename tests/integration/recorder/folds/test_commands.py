@@ -22,6 +22,8 @@ from veen.objects.files import FileRetention, StoreLayout
 from veen.overlay.crdt import GCOUNTER_SCHEMA
 from veen.overlay.snapshot import StateCheckpoint
 
+pytestmark = pytest.mark.e2e
+
 NAME = "wallet.ledger"
 Run = subprocess.CompletedProcess[str]
 OK, USAGE, INTEGRITY, REFUSED = 0, 1, 3, 4

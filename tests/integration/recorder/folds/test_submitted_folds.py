@@ -23,6 +23,8 @@ from veen.label import DEFAULT_PROFILE
 from veen.objects.port import FileSettings, StoreRefused
 from veen.objects.store import StoreRef, open_store
 
+pytestmark = pytest.mark.e2e
+
 NAME = "wallet.ledger"
 BLOCK = 8
 Submit = Callable[..., Any]
