@@ -5,6 +5,7 @@ A long file that starts last would keep one worker busy after the others are don
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(TESTS / "e2e"):
             item.add_marker(pytest.mark.e2e)
     items.sort(key=_order)
+
+
+def pytest_runtest_teardown() -> None:
+    """Reset the global options: a command that ran in this process may have left --json."""
+    if (console := sys.modules.get("cli.console")) is not None:
+        console._global_options.set(console.GlobalOptions())
 
 
 def _order(item: pytest.Item) -> int:
