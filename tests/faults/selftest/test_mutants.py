@@ -42,7 +42,7 @@ BROKEN = [
         ("does not start", "core", "hub-start", "broken on purpose"),
         ("wrong root", "core", "send-and-receive", "root"),
         ("foreign receipts", "core", "send-and-receive", "not signed"),
-        ("own keys for all", "core", "to-another-reader", "not sealed to any key"),
+        ("own keys for all", "core", "to-another-reader", "not sealed to any of"),
         ("plaintext sent", "core", "hub-is-blind", "in the clear is not in"),
         ("attachments unchecked", "core", "attachments", "but it was taken"),
         ("reads open", "core", "read-access", TAKEN),
