@@ -61,17 +61,23 @@ def test_a_log_cut_behind_a_receipt_is_refused(filled: Any) -> None:
     filled.stop()
 
 
-def test_an_index_older_than_the_log_catches_up(bench: Any, tmp_path: Path) -> None:
+def restored_index(bench: Any, copy: Path, count: int) -> tuple[Any, Any]:
+    """Put back derived files that were copied before the last ``count`` messages; who sent them."""
     client = driven_hub.a_key("client")
     token = bench.authorize(client)
     bench.send(client, driven_hub.STREAMS[0], token, 2)
     bench.stop()
-    shutil.copytree(bench.datadir.derived, tmp_path / "old")
+    shutil.copytree(bench.datadir.derived, copy)
     bench.start()
-    bench.send(client, driven_hub.STREAMS[0], token, 4)
+    bench.send(client, driven_hub.STREAMS[0], token, count)
     bench.stop()
     shutil.rmtree(bench.datadir.derived)
-    shutil.copytree(tmp_path / "old", bench.datadir.derived)
+    shutil.copytree(copy, bench.datadir.derived)
+    return client, token
+
+
+def test_an_index_older_than_the_log_catches_up(bench: Any, tmp_path: Path) -> None:
+    client, token = restored_index(bench, tmp_path / "old", 4)
     assert bench.verify().ok
     assert bench.verify().derived
     bench.start()
@@ -82,16 +88,7 @@ def test_an_index_older_than_the_log_catches_up(bench: Any, tmp_path: Path) -> N
 
 
 def test_an_index_before_the_last_seal_is_refused(bench: Any, tmp_path: Path) -> None:
-    client = driven_hub.a_key("client")
-    token = bench.authorize(client)
-    bench.send(client, driven_hub.STREAMS[0], token, 2)
-    bench.stop()
-    shutil.copytree(bench.datadir.derived, tmp_path / "old")
-    bench.start()
-    bench.send(client, driven_hub.STREAMS[0], token, 9)
-    bench.stop()
-    shutil.rmtree(bench.datadir.derived)
-    shutil.copytree(tmp_path / "old", bench.datadir.derived)
+    restored_index(bench, tmp_path / "old", 9)
     with pytest.raises(Damaged):
         bench.start()
     assert not driven_hub.rebuild(bench.root).agreed
