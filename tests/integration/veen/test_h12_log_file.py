@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 import sys
@@ -10,26 +11,41 @@ from pathlib import Path
 from veen.system import log_file
 
 _WRITER = """
-import logging, sys
+import logging, os, sys
 from veen.system.log_file import RotatingHandler, redirected_output
 output = redirected_output(4096, 50)
 assert output is not None
+os.write(int(sys.argv[2]), b"+")
+sys.stdin.read()  # until all writers know their file, which the first of them will rename
 log = logging.getLogger("writer")
 log.addHandler(RotatingHandler(output))
 log.setLevel("INFO")
 for number in range(200):
     log.info("%s %d %s", sys.argv[1], number, "x" * 40)
-print("end of", sys.argv[1])
+sys.stdout.write(f"end of {sys.argv[1]}\\n")
 """
 
 
 def test_h12_several_processes_share_one_rotated_log(tmp_path: Path) -> None:
     path = tmp_path / "hub.log"
+    ready, tell = os.pipe()
     with path.open("ab") as log:
         writers = [
-            subprocess.Popen([sys.executable, "-c", _WRITER, name], stdout=log, stderr=log)
+            subprocess.Popen(
+                [sys.executable, "-c", _WRITER, name, str(tell)],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                pass_fds=[tell],
+            )
             for name in ("a", "b", "c")
         ]
+    os.close(tell)
+    with os.fdopen(ready, "rb", buffering=0) as file:
+        assert file.read(1) + file.read(1) + file.read(1) == b"+++", path.read_text()
+    for writer in writers:
+        assert writer.stdin is not None
+        writer.stdin.close()
     assert [writer.wait(60) for writer in writers] == [0, 0, 0]
     files = list(tmp_path.glob("hub.log*"))
     assert all(file.stat().st_size < 4096 + 4 * 60 for file in files)
