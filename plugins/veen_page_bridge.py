@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -23,6 +22,7 @@ from bridge.exporter.run import exporting
 from bridge.exporter.state import ExportState
 from bridge.importer.directory import ImportDirectory
 from bridge.importer.ledger import BundleRow
+from bridge.importer.reason import read_carrier
 from bridge.importer.status import ImportStreamStatus, StatusLimits, import_status
 from bridge.settings import BridgeSettings
 from zone.artefacts import Artefact
@@ -31,7 +31,6 @@ PAGE: Final = 25
 HELD: Final = 25
 """How many held bundles are on the page; the rest is counted."""
 _MOST: Final = StatusLimits(bundles=HELD, streams=50, spans=8)
-_MOST_BYTES: Final = 64 << 10
 _BUNDLE: Final = re.compile(r"[0-9a-f]{64}")
 _ENTRY: Final = re.compile(r"[0-9]{20}-[0-9a-f-]{1,100}")
 MOST: Final = 25
@@ -187,18 +186,14 @@ def _entries(folder: Path) -> Iterator[str]:
 
 def _reason(import_dir: ImportDirectory, entry: str) -> QuarantineRow:
     made_at, name = int(entry[:20]), entry[21:]
-    try:
-        with (import_dir.quarantine(name) / "reason.json").open("rb") as file:
-            reason = json.loads(file.read(_MOST_BYTES))
-        code, detail = (
-            str(reason["code"]),
-            str(reason["detail"] if "detail" in reason else reason["told"]),
-        )
-        received = str(next(iter(reason["received"]), "")).rpartition("/")[2]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        code, detail = "unknown", f"its reason.json cannot be read: {type(error).__name__}"
-        received = ""
-    return QuarantineRow(name=name, made_at=made_at, code=code, detail=detail, received=received)
+    carrier = read_carrier(import_dir.quarantine(name))
+    return QuarantineRow(
+        name=name,
+        made_at=made_at,
+        code=carrier.code,
+        detail=carrier.detail,
+        received=carrier.received.rpartition("/")[2],
+    )
 
 
 def _spans(stream_status: ImportStreamStatus) -> str:

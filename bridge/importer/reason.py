@@ -27,11 +27,12 @@ _MOST_BYTES: Final = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedCarrier:
-    """A carrier in quarantine, at ``path``."""
+    """A carrier in quarantine, at ``path``; ``received`` is where it first came from."""
 
     path: Path
     code: str
     detail: str
+    received: str = ""
 
 
 def encode_reason(
@@ -61,7 +62,7 @@ def quarantined(folder: Path, most: int) -> tuple[list[QuarantinedCarrier], int]
         return [], 0
     with os.scandir(folder) as entries:
         by_time = [(entry.stat(follow_symlinks=False).st_mtime_ns, entry.name) for entry in entries]
-    return [_read_carrier(folder / name) for _, name in nlargest(most, by_time)], len(by_time)
+    return [read_carrier(folder / name) for _, name in nlargest(most, by_time)], len(by_time)
 
 
 def code_of(folder: Path) -> str | None:
@@ -88,11 +89,14 @@ def read_reason(folder: Path) -> dict[str, Any]:
     return {_EARLIER.get(str(name), str(name)): value for name, value in document.items()}
 
 
-def _read_carrier(path: Path) -> QuarantinedCarrier:
+def read_carrier(path: Path) -> QuarantinedCarrier:
+    """A carrier in quarantine, with the code ``unknown`` if its reason cannot be read."""
     reason = read_reason(path)
     detail = reason.get(
         "detail",
         f"expected a {REASON} of version {_VERSION} or earlier, got none that can be read; "
         "bring the medium again",
     )
-    return QuarantinedCarrier(path, str(reason.get("code", "unknown")), str(detail))
+    received = reason.get("received")
+    first = str(received[0]) if isinstance(received, list) and received else ""
+    return QuarantinedCarrier(path, str(reason.get("code", "unknown")), str(detail), first)

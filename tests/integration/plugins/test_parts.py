@@ -201,7 +201,7 @@ def test_a_quarantined_carrier_has_its_reason_and_its_run(make_zone: Callable[..
     html = zone.html()
     assert "event 7 is not what was signed" in html
     assert 'href="/dags/veen_import/runs/r1"' in html
-    assert "reason.json cannot be read" in html
+    assert "expected a reason.json" in html
     assert html.index("ab" * 32) < html.index("cd" * 32), "the newest first"
 
 
