@@ -27,7 +27,6 @@ from veen.errors import VeenError
 from veen.system import durable
 from veen.system.environment import Progress, ProgressCounter, no_progress
 
-_LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _BLOCK: Final = 1 << 20
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 _SPARE: Final = 1 << 20
@@ -50,7 +49,8 @@ def sync_file_system(medium: Directory) -> None:
     Every file and directory of ours was synced before. So nothing is lost if the system has no such
     call; a failure is as final as that of any other sync.
     """
-    call: Callable[[int], int] | None = getattr(_LIBC, "syncfs", None)
+    libc = ctypes.CDLL(None, use_errno=True)
+    call: Callable[[int], int] | None = getattr(libc, "syncfs", None)
     if call is None:
         return
     if call(medium.fd) != 0 and ctypes.get_errno() != errno.ENOSYS:

@@ -39,7 +39,6 @@ LEFT = Counter(
         "integration/hub/storage/test_h15_node_files.py": 2,
         "integration/recorder/index/test_h18_follower_restarts.py": 2,
         "integration/spark/test_query_digest.py": 1,
-        "unit/bridge/test_medium.py": 3,
     }
 )
 

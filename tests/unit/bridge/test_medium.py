@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bridge.carrier.format import Packing
-from bridge.carrier.medium import BadMedium, _file_system, write_medium
+from bridge.carrier.medium import BadMedium, write_medium
 from bridge.carrier.writer import StagedCarrier
 from bridge.exporter.deliver import Media, deliver
 from support.bridge import bridge_world, power_losses
@@ -102,10 +102,25 @@ def test_a_medium_that_is_read_only_or_takes_no_large_files_is_named(
         _claims(patched, medium, 1 << 30, os.ST_RDONLY)
         with pytest.raises(BadMedium, match="read-only"):
             write_medium(bag, medium)
-    monkeypatch.setattr("bridge.carrier.medium._LARGEST_FILE", {_file_system(medium): 1000})
-    with pytest.raises(BadMedium, match=r"files may have 1000 at most.*fat32"):
-        write_medium(bag, medium)
+    volume = next((bag / "data").iterdir())
+    os.truncate(volume, 1 << 32)
+    with monkeypatch.context() as patched:
+        _claims(patched, medium, 1 << 34)
+        _mounted_as(patched, medium, "vfat")
+        with pytest.raises(BadMedium, match=rf"files may have {(1 << 32) - 1} at most.*fat32"):
+            write_medium(bag, medium)
     assert list(medium.iterdir()) == []
+
+
+def _mounted_as(patch: pytest.MonkeyPatch, medium: Path, kind: str) -> None:
+    """The system's table of mounts names another file system for the device of a medium."""
+    device, real = medium.stat().st_dev, Path.read_bytes
+    line = f"1 1 {os.major(device)}:{os.minor(device)} / {medium} rw - {kind} none rw\n".encode()
+
+    def read_bytes(path: Path) -> bytes:
+        return line if path == Path("/proc/self/mountinfo") else real(path)
+
+    patch.setattr(Path, "read_bytes", read_bytes)
 
 
 class Counter:
@@ -221,7 +236,7 @@ def test_a_sync_of_the_whole_file_system_that_fails_is_final(
     yard: Any, bag: Path, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
     libc = Libc(error)
-    monkeypatch.setattr("bridge.carrier.medium._LIBC", libc)
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: libc)
     with pytest.raises(SyncFailed, match=r"sync of the file system of .* failed"):
         write_medium(bag, yard.new())
     assert libc.asked == 1
@@ -231,7 +246,7 @@ def test_a_sync_of_the_whole_file_system_that_fails_is_final(
 def test_a_system_without_a_sync_of_file_systems_has_synced_every_file(
     yard: Any, bag: Path, monkeypatch: pytest.MonkeyPatch, libc: object
 ) -> None:
-    monkeypatch.setattr("bridge.carrier.medium._LIBC", libc)
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: libc)
     assert files_of(write_medium(bag, yard.new())) == files_of(bag)
 
 
