@@ -90,11 +90,13 @@ class Bench:
         self.committer.authorize(token, self.now)
         return token
 
-    def message(self, client: SigningKey, stream: StreamRecord, token: CapToken) -> VerifiedMsg:
+    def message(
+        self, client: SigningKey, stream: StreamRecord, token: CapToken, size: int = 0
+    ) -> VerifiedMsg:
         label = self.label(stream)
         seq = self.sent.get((label, client.public), 0) + 1
         self.sent[label, client.public] = seq
-        ciphertext = bytes(32) + bytes(8) + b""
+        ciphertext = bytes(32) + bytes(8) + bytes(size)
         known = self.committer.log.label(label)
         msg = Msg(
             profile_id=stream.profile.profile_id(),
@@ -109,9 +111,15 @@ class Bench:
         return VerifiedMsg.of(msg)
 
     def send(
-        self, client: SigningKey, stream: StreamRecord, token: CapToken, count: int = 1
+        self,
+        client: SigningKey,
+        stream: StreamRecord,
+        token: CapToken,
+        count: int = 1,
+        size: int = 0,
     ) -> list[Outcome]:
-        messages = [self.message(client, stream, token) for _ in range(count)]
+        """Commit messages whose bodies have so many bytes."""
+        messages = [self.message(client, stream, token, size) for _ in range(count)]
         return list(self.committer.commit(messages, self.now))
 
     def verify(self) -> AuditReport:

@@ -45,3 +45,19 @@ class Inodes:
     def give_back(self) -> None:
         for path in self._folder.iterdir():
             path.unlink()
+
+
+class Blocks:
+    """Takes every block that is left, or all but a few, and gives them back."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "blocks"
+        self._file.touch()
+
+    def take_all_but(self, left: int) -> None:
+        with self._file.open("ab", buffering=0) as file:
+            while (disk := os.statvfs(self._file)).f_bavail > left:
+                file.write(bytes(disk.f_frsize))
+
+    def give_back(self) -> None:
+        os.truncate(self._file, 0)

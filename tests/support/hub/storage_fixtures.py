@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -10,9 +12,7 @@ from typing import Any
 
 import pytest
 
-from hub.storage.index import Index
 from support.hub.driven_hub import Bench, fill
-from veen.system import durable
 
 
 @pytest.fixture(scope="session")
@@ -38,28 +38,44 @@ class Crash(BaseException):
     """The process ends here."""
 
 
-DURABLE_STEPS: tuple[tuple[Any, str], ...] = (
-    *((durable, name) for name in ("write", "append", "cut", "rename")),
-    (Index, "transaction"),
-)
+OPERATIONS = ("pwrite", "ftruncate", "rename")
+"""The calls of the system that change a file or a name."""
+
+
+def is_lock(place: int | Path) -> bool:
+    """Whether this is the lock file; the system releases the lock of a process that ended."""
+    path = Path(f"/proc/self/fd/{place}").readlink() if isinstance(place, int) else Path(place)
+    return path.name == "lock"
 
 
 @pytest.fixture
 def crash_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], AbstractContextManager[None]]:
-    """Within the block, the nth durable step from its start and all after it do not happen."""
+    """End the block at a step, which it has to reach.
+
+    Step 1 is just before the first operation on a file, step 2 just after it, step 3 before the
+    second: what SQLite commits between two operations has happened in the later of two steps.
+    """
 
     @contextmanager
     def crashing(step: int) -> Iterator[None]:
-        steps = iter(range(1, 1 << 30))
-        for owner, name in DURABLE_STEPS:
-            real = getattr(owner, name)
+        steps = itertools.count(1)
 
-            def counted(*args: Any, real: Any = real) -> Any:
-                if next(steps) >= step:
-                    raise Crash
-                return real(*args)
+        def pass_step() -> None:
+            if next(steps) >= step:
+                raise Crash
 
-            monkeypatch.setattr(owner, name, counted)
+        for name in OPERATIONS:
+            real = getattr(os, name)
+
+            def operation(place: int | Path, *args: Any, real: Any = real) -> Any:
+                if is_lock(place):
+                    return real(place, *args)
+                pass_step()
+                result = real(place, *args)
+                pass_step()
+                return result
+
+            monkeypatch.setattr(os, name, operation)
         with pytest.raises(Crash):
             yield
         monkeypatch.undo()

@@ -21,7 +21,6 @@ MUTANTS = TESTS / "support" / "selftest" / "mutants"
 LEFT = Counter(
     {
         "faults/bridge/importer/test_i21_changed.py": 2,
-        "faults/hub/storage/test_publication.py": 3,
         "integration/bridge/exporter/test_export.py": 1,
         "integration/bridge/exporter/test_export_log.py": 1,
         "integration/bridge/exporter/test_export_matrix.py": 1,
@@ -34,9 +33,7 @@ LEFT = Counter(
         "integration/client/reading/test_portable.py": 1,
         "integration/dags/test_dag_decisions.py": 1,
         "integration/dags/test_h08_dag_names.py": 2,
-        "integration/hub/api/test_stream.py": 1,
         "integration/hub/server/test_h22_own_process.py": 2,
-        "integration/hub/storage/test_h15_node_files.py": 2,
         "integration/recorder/index/test_h18_follower_restarts.py": 2,
         "integration/spark/test_query_digest.py": 1,
     }

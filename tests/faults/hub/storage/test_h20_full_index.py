@@ -5,11 +5,13 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hub.storage.label_log import LabelLog
+from support.hub import driven_hub, small_disk
 from veen.label import DEFAULT_PROFILE, EpochLabels, routing_key
 from veen.log.entry import StreamRecord
 from veen.system.durable import NoSpace
@@ -78,32 +80,25 @@ def test_h20_a_registered_stream_survives_a_restart_after_a_full_index(bench: An
     assert (report.faults, report.derived) == ((), ())
 
 
-def test_h20_a_label_is_named_only_when_the_index_says_so(
-    bench: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A label that came before its stream's name: the name fails first, then is told again."""
-    keys = bench.committer.log.keys
-    labels = EpochLabels(routing_key(keys.hub_id), STREAM.stream_id(), STREAM.profile)
-    label_log = bench.committer.log.ensure_label(labels.at(0), bench.now)
-    assert stream_of(label_log) is None
-
-    class Full(sqlite3.OperationalError):
-        sqlite_errorcode = sqlite3.SQLITE_FULL
-
-    index, real = bench.committer.log.index, bench.committer.log.index.name_label
-
-    def full(*arguments: Any) -> None:
-        real(*arguments)
-        raise Full("database or disk is full")
-
-    monkeypatch.setattr(index, "name_label", full)
-    with pytest.raises(NoSpace):
-        bench.committer.register(STREAM, bench.now)
-    assert (stream_of(label_log), STREAM.name in names(bench)) == (None, False)
-    monkeypatch.setattr(index, "name_label", real)
-    bench.committer.register(STREAM, bench.now)
-    assert stream_of(label_log) == STREAM.stream_id()
-    bench.stop()
+def test_h20_a_label_is_named_only_when_the_index_says_so(tmp_path: Path) -> None:
+    """A label that came before its stream's name, on a disk with one block more each time."""
+    causes: list[type] = []
+    with small_disk.mounted(tmp_path / "disk", inodes=400, size="2m") as disk:
+        bench, blocks = driven_hub.Bench(disk / "hub"), small_disk.Blocks(disk)
+        keys = bench.committer.log.keys
+        labels = EpochLabels(routing_key(keys.hub_id), STREAM.stream_id(), STREAM.profile)
+        label_log = bench.committer.log.ensure_label(labels.at(0), bench.now)
+        while stream_of(label_log) is None:
+            assert STREAM.name not in names(bench)
+            blocks.take_all_but(len(causes))
+            try:
+                bench.committer.register(STREAM, bench.now)
+            except NoSpace as error:
+                causes.append(type(error.__cause__))
+            blocks.give_back()
+        assert (stream_of(label_log), STREAM.name in names(bench)) == (STREAM.stream_id(), True)
+        bench.stop()
+    assert {OSError, sqlite3.OperationalError} == set(causes)
 
 
 def stream_of(label_log: LabelLog) -> bytes | None:

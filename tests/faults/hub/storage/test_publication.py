@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +15,19 @@ from hub.sequencer.committer import Unavailable
 from hub.storage import identity
 from hub.storage.index import Index
 from hub.storage.label_log import Damaged
-from support.hub import driven_hub
+from support.hub import driven_hub, small_disk
+from support.hub.driven_hub import STREAMS
 from support.long_form import LONG
 from veen.system.durable import NoSpace
 
 EPOCHS_LATER = 7_200
 BINDINGS = "checkpoint-binding.cborseq"
+PUBLISHING = (1, 3, 5, 7, 9, 11, 13, 14)
+"""Steps of a checkpoint: peaks, the checkpoint, its line (each written, then named), binding, row.
+
+Just after a step is just before the next, except where SQLite commits in between."""
+SEALING = (15, 17, 18, 19, 20)
+"""Steps of a seal after its checkpoint: summary (written, then named), index, name, the end."""
 
 
 def assert_clean(bench: Any) -> None:
@@ -29,7 +39,7 @@ def assert_clean(bench: Any) -> None:
 
 
 @pytest.mark.parametrize("rebuilt", [False, True])
-@pytest.mark.parametrize("step", range(1, 11))
+@pytest.mark.parametrize("step", [*PUBLISHING, *SEALING, 21, 22, 23, 24])
 def test_a_seal_that_crashed_is_completed(
     bench: Any, crash_at: Any, step: int, rebuilt: bool
 ) -> None:
@@ -53,7 +63,7 @@ def test_a_seal_that_crashed_is_completed(
 
 
 @pytest.mark.parametrize("upto", [3, 15, 17, 18])
-@pytest.mark.parametrize("step", range(1, 6))
+@pytest.mark.parametrize("step", PUBLISHING)
 def test_a_checkpoint_that_crashed_is_completed(
     bench: Any, crash_at: Any, step: int, upto: int
 ) -> None:
@@ -67,7 +77,7 @@ def test_a_checkpoint_that_crashed_is_completed(
     assert_clean(bench)
 
 
-@pytest.mark.parametrize("step", range(1, 10))
+@pytest.mark.parametrize("step", [*PUBLISHING, *SEALING])
 def test_an_epoch_whose_end_crashed_is_completed(bench: Any, crash_at: Any, step: int) -> None:
     client, stream = driven_hub.a_key("client"), driven_hub.STREAMS[1]
     bench.send(client, stream, bench.authorize(client), 3)
@@ -86,12 +96,12 @@ def test_an_epoch_whose_end_crashed_is_completed(bench: Any, crash_at: Any, step
 
 @pytest.mark.parametrize(
     ("first", "second"),
-    [(3, 1), (3, 2), (3, 3), (4, 1), (4, 2), (5, 1), (7, 1), (7, 2), (8, 1)],
+    [(9, 5), (9, 7), (9, 9), (9, 10), (13, 5), (13, 6), (14, 4), (18, 4), (18, 5), (19, 3)],
 )
 def test_a_start_that_crashed_is_completed_by_the_next(
     bench: Any, crash_at: Any, first: int, second: int
 ) -> None:
-    """The steps of a seal: peaks, checkpoint, its line, binding, row, summary, index, name."""
+    """A start writes what is missing of the nodes before it completes a seal."""
     client, stream = driven_hub.a_key("client"), driven_hub.STREAMS[0]
     token = bench.authorize(client)
     bench.send(client, stream, token, 8)
@@ -105,15 +115,21 @@ def test_a_start_that_crashed_is_completed_by_the_next(
     assert_clean(bench)
 
 
-def test_a_checkpoint_without_room_is_completed_though_its_epoch_has_ended(
-    bench: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk.mounted(tmp_path / "disk", inodes=400, size="2m") as path:
+        yield path
+
+
+def test_a_checkpoint_without_room_is_completed_though_its_epoch_has_ended(disk: Path) -> None:
+    """Peaks, the checkpoint and its line are files; there is none left for its binding."""
+    bench, inodes = driven_hub.Bench(disk / "hub"), small_disk.Inodes(disk)
     client, stream = driven_hub.a_key("client"), driven_hub.STREAMS[1]
     bench.send(client, stream, bench.authorize(client), 3)
-    monkeypatch.setattr(identity, "bind", no_room)
+    inodes.take_all_but(3)
     with pytest.raises(NoSpace):
         bench.committer.checkpoint(bench.label(stream), 2, bench.now)
-    monkeypatch.undo()
+    inodes.give_back()
     bench.committer.tick(bench.now + EPOCHS_LATER)
     bench.stop()
     assert [fault.code for fault in bench.verify().faults] == ["BINDING"]
@@ -123,41 +139,75 @@ def test_a_checkpoint_without_room_is_completed_though_its_epoch_has_ended(
     assert_clean(bench)
 
 
-def test_a_checkpoint_without_room_is_completed_when_it_is_asked_for_again(
-    bench: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client, stream = driven_hub.a_key("client"), driven_hub.STREAMS[0]
+def test_a_checkpoint_without_room_is_completed_when_it_is_asked_for_again(disk: Path) -> None:
+    """With one block more each time, until there is room; the row in the index is the last."""
+    bound_without_row, left = False, 0
+    while (bound := checkpoint_without_room(disk, left)) is not None:
+        bound_without_row, left = bound_without_row or bound, left + 1
+    assert bound_without_row
+
+
+def checkpoint_without_room(disk: Path, left: int) -> bool | None:
+    """Whether a checkpoint that fails with so many blocks is bound; None if it succeeds."""
+    bench, blocks = driven_hub.Bench(disk / "hub"), small_disk.Blocks(disk)
+    client, stream = driven_hub.a_key("client"), STREAMS[0]
     bench.send(client, stream, bench.authorize(client), 3)
-    monkeypatch.setattr(Index, "add_checkpoint", no_room)
-    with pytest.raises(NoSpace):
+    blocks.take_all_but(left)
+    is_bound = None
+    try:
         bench.committer.checkpoint(bench.label(stream), 2, bench.now)
-    monkeypatch.undo()
+    except NoSpace:
+        is_bound = list(identity.read_bindings(bench.datadir)) != []
+    blocks.give_back()
     bench.committer.checkpoint(bench.label(stream), 2, bench.now)
     bench.stop()
     assert_clean(bench)
+    shutil.rmtree(bench.root)
+    return is_bound
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_nothing_goes_into_a_chunk_that_has_its_summary(
-    bench: Any, monkeypatch: pytest.MonkeyPatch, restarted: bool
-) -> None:
-    client, stream = driven_hub.a_key("client"), driven_hub.STREAMS[0]
+def test_nothing_goes_into_a_chunk_that_has_its_summary(disk: Path, restarted: bool) -> None:
+    """With one block more each time, until the index has room for the seal as well."""
+    sealed = [seal_without_room(disk, left := 0, restarted)]
+    while not sealed[-1]:
+        sealed.append(seal_without_room(disk, left := left + 1, restarted))
+    assert sealed[0] is None
+    assert False in sealed, "no disk had room for the summary alone"
+
+
+def seal_without_room(disk: Path, left: int, restarted: bool) -> bool | None:
+    """Whether the seal is complete with so many blocks; None if it has not come to its summary."""
+    bench, blocks = driven_hub.Bench(disk / "hub"), small_disk.Blocks(disk)
+    client, stream = driven_hub.a_key("client"), STREAMS[0]
     token = bench.authorize(client)
     bench.send(client, stream, token, 3)
     label_log = bench.committer.log.label(bench.label(stream))
-    monkeypatch.setattr(Index, "seal", no_room)
-    with pytest.raises(NoSpace):
+    blocks.take_all_but(left)
+    try:
         bench.committer.log.seal(label_log, bench.now)
-    monkeypatch.undo()
+    except NoSpace:
+        is_complete = False
+    else:
+        is_complete = True
+    blocks.give_back()
+    has_summary = list((bench.root / "log").glob("chunk-*.summary")) != []
     if restarted:
         bench.restart()
     bench.send(client, stream, token)
     bench.stop()
-    ends = [path.name[-24:-4] for path in (bench.root / "log").glob("chunk-*.log")]
-    assert ends == [f"{3:020d}"]
+    if has_summary:
+        ends = [path.name[-24:-4] for path in (bench.root / "log").glob("chunk-*.log")]
+        assert ends == [f"{3:020d}"]
+    else:
+        # The next start completes its checkpoint.
+        bench.start()
+        bench.stop()
     report = bench.verify()
     assert (report.faults, report.derived) == ((), ())
     assert [note for note in report.notes if "sealed early" not in note] == []
+    shutil.rmtree(bench.root)
+    return is_complete if has_summary else None
 
 
 def test_an_epoch_that_found_no_room_for_its_first_message_leaves_nothing(
@@ -180,10 +230,6 @@ def full_disk(*_: object) -> int:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def no_room(*_: object) -> None:
-    raise NoSpace("no room")
-
-
 def test_a_line_of_the_manifest_torn_at_any_byte_is_made_whole(bench: Any, crash_at: Any) -> None:
     """The first line of all, which no whole one precedes, and the second."""
     client, stream = driven_hub.a_key("client"), driven_hub.STREAMS[0]
@@ -191,7 +237,7 @@ def test_a_line_of_the_manifest_torn_at_any_byte_is_made_whole(bench: Any, crash
     bench.send(client, stream, token, 3)
     path, before = bench.root / BINDINGS, b""
     for upto in (1, 2):
-        with crash_at(4):
+        with crash_at(13):
             bench.committer.checkpoint(bench.label(stream), upto, bench.now)
         bench.stop()
         bench.start()

@@ -23,7 +23,7 @@ def half_made(bench: Any, crash_at: Any) -> Any:
     """A hub of seventeen entries that ended with the file of a checkpoint at 11, and no line."""
     client, bench.stream = driven_hub.a_key("client"), driven_hub.STREAMS[0]
     bench.send(client, bench.stream, bench.authorize(client), 17)
-    with crash_at(3):
+    with crash_at(9):
         bench.committer.checkpoint(bench.label(bench.stream), 11, bench.now)
     bench.stop()
     bench.half = driven_hub.the(bench.root, f"log/checkpoint-*{11:020d}.cbor")
@@ -113,7 +113,7 @@ def test_one_ahead_of_the_log_is_refused(bench: Any, crash_at: Any, tmp_path: Pa
     shutil.copytree(bench.root, tmp_path / "old")
     bench.start()
     bench.send(client, stream, token, 3)
-    with crash_at(3):
+    with crash_at(9):
         bench.committer.checkpoint(bench.label(stream), 5, bench.now)
     bench.stop()
     for path in (*bench.datadir.derived.iterdir(), *bench.datadir.log.glob("*.open")):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hub.api import read as stream
+from hub.api.app import create_app
+from hub.settings import load
+from support.hub import driven_hub
 from veen.msg import Msg
 from veen.receipt import Receipt
 from veen.wire.api import ErrorEnvelope, StreamRequest, StreamResponse
@@ -78,10 +81,20 @@ def test_a_page_of_no_items_leads_on(alice: Any) -> None:
     assert page(alice, from_seq=4, max_items=0).next_cursor == 4
 
 
-def test_the_server_bounds_a_page_by_its_bytes(alice: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "PAGE_BYTES", 1)
-    result = page(alice, from_seq=2)
-    assert (seqs(result), result.next_cursor) == ([2], 3)
+def test_the_server_bounds_a_page_by_its_bytes(tmp_path: Path) -> None:
+    """A page ends at 8 MiB, and the entries here have almost 1 MiB each."""
+    bench, client = driven_hub.Bench(tmp_path / "hub"), driven_hub.a_key("client")
+    stream, token = driven_hub.STREAMS[0], bench.authorize(client)
+    for _ in range(COUNT):
+        assert isinstance(bench.send(client, stream, token, size=1_000_000)[0], bytes)
+    label = bench.label(stream)
+    bench.stop()
+    (tmp_path / "hub.toml").write_text('reads = "open"')
+    http = create_app(load(tmp_path / "hub.toml"), bench.datadir).test_client()
+    request = StreamRequest(label=label, from_seq=2).encode()
+    answer = http.post("/v1/stream", data=request, content_type="application/cbor")
+    result = StreamResponse.decode(answer.data)
+    assert (seqs(result), result.next_cursor) == ([2, 3, 4, 5, 6, 7, 8, 9], 10)
 
 
 def test_the_proof_is_of_the_last_item(alice: Any) -> None:

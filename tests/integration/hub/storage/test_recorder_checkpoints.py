@@ -118,7 +118,7 @@ def test_a_crash_at_any_step_leaves_whole_documents_in_order(
     written: Written, crash_at: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench, given = written.bench, []
-    for step in range(1, 9):
+    for step in range(1, 25):
         written.send()
         try:
             with crash_at(step):
