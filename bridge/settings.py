@@ -31,6 +31,8 @@ IMPORT_BUNDLE_EVENTS: Final = 200_000
 DEFAULT_INBOX_BYTES: Final = 16 << 30
 DEFAULT_QUARANTINE_BYTES: Final = 8 << 30
 DEFAULT_RESERVE_BYTES: Final = 1 << 30
+DEFAULT_BATCH_BAGS: Final = 1024
+_MOST_BAGS: Final = 1 << 20
 _MOST_BYTES: Final = 1 << 40
 _MOST_EVENTS: Final = 1 << 30
 _MOST_APPROVERS: Final = 100
@@ -114,7 +116,7 @@ class ImportSettings:
     encrypted to this zone. ``checkpoint`` are the settings of the recorder that makes and anchors
     a checkpoint after an import. A checkpoint older than ``warn_age_sec`` gives a warning.
     ``max_inbox_bytes`` and ``max_quarantine_bytes`` are quotas; ``reserve_bytes`` of the file
-    system stay free.
+    system stay free. ``batch_bags`` of the media are copied to the inbox at a time.
     """
 
     state: Path
@@ -123,6 +125,7 @@ class ImportSettings:
     max_inbox_bytes: int
     max_quarantine_bytes: int
     reserve_bytes: int
+    batch_bags: int
     workers: int
     scan: tuple[str, ...]
     scan_timeout_sec: int
@@ -152,6 +155,7 @@ def import_settings(table: Table, whole: Table) -> ImportSettings:
         max_inbox_bytes=_bytes(table, "max_inbox_bytes", DEFAULT_INBOX_BYTES),
         max_quarantine_bytes=_bytes(table, "max_quarantine_bytes", DEFAULT_QUARANTINE_BYTES),
         reserve_bytes=_bytes(table, "reserve_bytes", DEFAULT_RESERVE_BYTES),
+        batch_bags=table.number("batch_bags", DEFAULT_BATCH_BAGS, least=1, most=_MOST_BAGS),
         workers=table.number("workers", 1, least=1, most=_MOST_WORKERS),
         scan=table.texts("scan"),
         scan_timeout_sec=table.number("scan_timeout_sec", 300, least=1, most=_LONGEST_SCAN_SEC),

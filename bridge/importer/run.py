@@ -48,8 +48,6 @@ from veen.system.environment import Runtime, Watch, no_progress_watch
 
 LAST_PLAN: Final = "last plan"
 """The name of the last plan that was handed over when the ledger was rebuilt."""
-_BATCH: Final = 1024
-"""How many bags of media are copied to the inbox at a time."""
 _KEY: Final = re.compile(r"[0-9a-f]{64}\n?")
 
 
@@ -256,7 +254,8 @@ def _fetched(
     """Copy a batch of bags from media into the inbox, within its quota; only bags that could not
     be copied have an outcome.
     """
-    used, left, is_first = bytes_below(context.import_dir.inbox), _BATCH, True
+    used, is_first = bytes_below(context.import_dir.inbox), True
+    left = context.settings.batch_bags
     while bags and left:
         bag, left, partial = bags.popleft(), left - 1, None
         try:

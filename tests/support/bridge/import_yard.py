@@ -6,7 +6,8 @@ import itertools
 import json
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from veen.client.transport import RetryPolicy
 from veen.digest import h, h_file
 from veen.events import ImportedEvent, read_imported
 from veen.keystore.directory import ClientDir
-from veen.system.environment import Runtime
+from veen.system.environment import Progress, Runtime, Watch, no_progress, no_progress_watch
 
 HASTY = RetryPolicy(attempts=3, first_sec=0.01, most_sec=0.05, timeout_sec=10)
 FOLDERS = {
@@ -143,12 +144,20 @@ source = "{self.world.stream}"
     def medium(self, first: int, last: int, size: int | None = None) -> Path:
         return self.carry(self.bundle(first, last, size))
 
-    def run(self, *media: Path, **more: Any) -> ImportRunResult:
+    def run(
+        self,
+        *media: Path,
+        runtime: Runtime | None = None,
+        watch: Watch = no_progress_watch,
+        **more: Any,
+    ) -> ImportRunResult:
         order, before = (
             ImportRequest(operator=self.name, media=media, **more),
             [tree(item) for item in media],
         )
-        result = run_import(self.settings, order, self.around(), retry_policy=HASTY)
+        result = run_import(
+            self.settings, order, runtime or self.around(), retry_policy=HASTY, watch=watch
+        )
         # O9: whatever became of it, a medium is only read.
         assert [tree(item) for item in media] == before
         self.presented.update(dict.fromkeys(media))
@@ -266,6 +275,18 @@ source = "{self.world.stream}"
         assert self.files("committing") == []
         assert [str(path) for path in self.import_dir.root.rglob(".*")] == []
         assert [str(path) for path in self.import_dir.root.rglob("*.tmp")] == []
+
+
+def when_it_begins(task: str, action: Callable[[], None]) -> Watch:
+    """A watch of an import that acts whenever a task with this description begins."""
+
+    @contextmanager
+    def watch(what: str, _unit: str) -> Iterator[Progress]:
+        if task in what:
+            action()
+        yield no_progress
+
+    return watch
 
 
 def _seqs(ranges: Iterable[tuple[int, int]]) -> set[int]:

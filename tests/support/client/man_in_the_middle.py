@@ -9,7 +9,7 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import cbor2
 
@@ -67,6 +67,11 @@ class Line:
         return data
 
 
+class Replies(Protocol):
+    def reply(self, middle: Middle, request: Answer) -> tuple[bytes, bool]:
+        """What the client gets, and whether the connection can go on after it."""
+
+
 class Middle:
     """Listens on a port of its own; without a plan he does nothing but listen."""
 
@@ -74,7 +79,7 @@ class Middle:
         self._hub = port
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self.plan: Plan | None = None
+        self.plan: Replies | None = None
         self._line: Line | None = None
         self._lock = threading.Lock()
         threading.Thread(target=self._accept, daemon=True).start()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bridge.importer import examine
-from bridge.importer.commit import BundleCommitter
+from support.bridge import import_yard
 
 
 def flip(volume: Path, _zone: Any) -> None:
@@ -37,35 +37,32 @@ def empty(volume: Path, _zone: Any) -> None:
 
 @pytest.mark.parametrize("change", [flip, break_framing, cut, empty])
 def test_i21_a_file_that_changes_after_it_was_verified_is_not_imported(
-    zone: Any, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path, Any], None]
+    zone: Any, change: Callable[[Path, Any], None]
 ) -> None:
-    load = examine.load
-
-    def altered(*given: Any) -> Any:
+    def alter() -> None:
         (volume,) = zone.import_dir.staging.rglob("v001.agv")
         change(volume, zone)
-        return load(*given)
 
-    with monkeypatch.context() as patched:
-        patched.setattr("bridge.importer.importer.load", altered)
-        (outcome,) = zone.run(zone.medium(1, 3)).outcomes
+    medium, watch = zone.medium(1, 3), import_yard.when_it_begins("reading", alter)
+    (outcome,) = zone.run(medium, watch=watch).outcomes
     assert (outcome.state.value, outcome.code) == ("quarantined", "E.SIG/BUNDLE_ID")
     zone.check_now([])
 
 
-def test_i21_a_file_that_changes_once_it_was_read_for_good_changes_nothing(
-    zone: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hand_over = BundleCommitter.hand_over
+def test_i21_a_file_that_changes_once_it_was_read_for_good_changes_nothing(zone: Any) -> None:
+    altered: list[Path] = []
 
-    def altered(committer: Any, *given: Any) -> None:
-        (volume,) = zone.import_dir.root.glob("committing/*/*/data/v001.agv")
-        flip(volume, zone)
-        hand_over(committer, *given)
+    def random(size: int) -> bytes:
+        """Its first use after the bags were moved is for the audit entry before the events."""
+        if not altered and "import.begin" not in zone.kinds():
+            for volume in zone.import_dir.root.glob("committing/*/*/data/v001.agv"):
+                flip(volume, zone)
+                altered.append(volume)
+        return os.urandom(size)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(BundleCommitter, "hand_over", altered)
-        assert zone.states(zone.medium(1, 3)) == ["imported"]
+    runtime = replace(zone.around(), random=random)
+    assert zone.states(zone.medium(1, 3), runtime=runtime) == ["imported"]
+    assert len(altered) == 1
     zone.check([1, 2, 3])
 
 

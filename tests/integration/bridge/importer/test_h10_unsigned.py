@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from bridge.carrier.format import Packing
-from bridge.importer import run as import_run
-from bridge.importer.importer import groups
+from bridge.importer.quarantine import MOST_ENTRIES
 from bridge.importer.run import ImportRequest, run_import
-from bridge.importer.staging import bytes_below, fetch
+from bridge.importer.staging import bytes_below
 from bridge.trust import pin_exporter
 from support.bridge import bridge_world, import_yard
 from veen.crypto import SigningKey
@@ -109,23 +108,22 @@ def test_h10_a_forged_bag_with_the_table_of_a_sound_one_does_not_take_it_along(z
     zone.check([1, 2, 3])
 
 
-def test_h10_what_was_checked_on_the_medium_is_checked_again_on_the_copy(
-    zone: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_h10_what_was_checked_on_the_medium_is_checked_again_on_the_copy(zone: Any) -> None:
     """Between the check and the copy the medium changes; only the copy counts."""
     medium = zone.medium(1, 3)
-    bag, real = bag_of(medium), fetch
-    sound = {path: path.read_bytes() for path in bag.rglob("*") if path.is_file()}
+    sound = {path: path.read_bytes() for path in bag_of(medium).rglob("*") if path.is_file()}
 
-    def changed(*args: Any) -> None:
+    def change() -> None:
         for path, raw in sound.items():
             path.write_bytes(bytes(len(raw)))
-        real(*args)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(import_run, "fetch", changed)
-        order = ImportRequest(operator=zone.name, media=[medium])
-        result = run_import(zone.settings, order, zone.around(), retry_policy=import_yard.HASTY)
+    result = run_import(
+        zone.settings,
+        ImportRequest(operator=zone.name, media=[medium]),
+        zone.around(),
+        retry_policy=import_yard.HASTY,
+        watch=import_yard.when_it_begins("fetching", change),
+    )
     assert [outcome.state.value for outcome in result.outcomes] == ["quarantined"]
     zone.check_now([])
     for path, raw in sound.items():
@@ -149,12 +147,13 @@ def test_h10_a_full_quarantine_keeps_hashes_of_what_is_signed(zone: Any) -> None
 
 @pytest.mark.parametrize("bound", ["bytes", "entries"])
 def test_h10_an_unsigned_bag_leaves_nothing_but_audit_where_the_quarantine_is_full(
-    zone: Any, monkeypatch: pytest.MonkeyPatch, bound: str
+    zone: Any, bound: str
 ) -> None:
     if bound == "bytes":
         zone.write_settings(importing="max_quarantine_bytes = 0")
     else:
-        monkeypatch.setattr("bridge.importer.quarantine.MOST_ENTRIES", 0)
+        for number in range(MOST_ENTRIES):
+            zone.import_dir.quarantine(str(number)).mkdir(parents=True)
     medium = zone.medium(1, 3)
     _no_valid_signature(zone, bag_of(medium))
     (outcome,) = zone.run(medium).outcomes
@@ -165,21 +164,18 @@ def test_h10_an_unsigned_bag_leaves_nothing_but_audit_where_the_quarantine_is_fu
     zone.check([])
 
 
-def test_h10_the_inbox_never_holds_more_than_its_quota(
-    zone: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_h10_the_inbox_never_holds_more_than_its_quota(zone: Any) -> None:
     media = [zone.medium(2 * number + 1, 2 * number + 2) for number in range(3)]
     size = sum(path.stat().st_size for path in media[2].rglob("*.agv"))
     quota = 3 * size
     seen: list[int] = []
 
-    def watched(inbox: Path) -> Any:
-        seen.append(sum(path.stat().st_size for path in inbox.rglob("*.agv")))
-        return groups(inbox)
+    def measure() -> None:
+        seen.append(sum(path.stat().st_size for path in zone.import_dir.inbox.rglob("*.agv")))
 
-    monkeypatch.setattr(import_run, "groups", watched)
     zone.write_settings(importing=f"max_inbox_bytes = {quota // 2}")
-    assert zone.states(*media) == ["imported"] * 3
+    watch = import_yard.when_it_begins("copying", measure)
+    assert zone.states(*media, watch=watch) == ["imported"] * 3
     assert len(seen) > 1
     assert max(seen) <= quota // 2
     zone.write_settings(importing="max_inbox_bytes = 100")

@@ -11,11 +11,12 @@ import pytest
 
 from bridge.carrier.format import CarrierLedger
 from bridge.importer.directory import ImporterBusy
-from bridge.importer.ledger import SourceStream
+from bridge.importer.ledger import ImportLedger, SourceStream
 from bridge.importer.ledger_file import BadLedger
 from bridge.importer.rebuild import rebuild_ledger
 from bridge.importer.run import ImportRequest
 from bridge.importer.unfreeze import NotFrozen, unfreeze
+from support import breakpoints
 from support.bridge import bridge_world
 from support.bridge.bridge_world import IDENTITY
 from veen.digest import h
@@ -217,9 +218,7 @@ def test_i26_a_frozen_stream_goes_on_by_an_operators_word_and_the_evidence_stays
     assert zone.states(zone.medium(8, 8)) == ["frozen"]
 
 
-def test_i26_a_thaw_that_is_killed_is_audited_once_or_not_at_all(
-    zone: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_i26_a_thaw_that_is_killed_is_audited_once_or_not_at_all(zone: Any) -> None:
     stream = SourceStream(bridge_world.IDENTITY.hub_id, zone.world.stream)
     order = ImportRequest(operator=zone.name, reason="case 12")
     assert zone.states(zone.medium(1, 4)) == ["imported"]
@@ -229,14 +228,11 @@ def test_i26_a_thaw_that_is_killed_is_audited_once_or_not_at_all(
             raw, ledger=CarrierLedger(bridge_id=h(b"x")).with_bundle(bridge_world.parts(raw)[0])
         )
     )
-
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr("bridge.importer.finish._apply", killed)
-        with pytest.raises(KeyboardInterrupt):
-            unfreeze(zone.settings, stream, order, zone.around())
+    with (
+        breakpoints.after(ImportLedger.conclude, breakpoints.interrupt),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        unfreeze(zone.settings, stream, order, zone.around())
     assert "stream.thawed" not in zone.kinds()
     assert zone.states(zone.medium(5, 5)) == ["imported"]
     assert zone.kinds().count("stream.thawed") == 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from bridge.carrier.format import Packing
 from bridge.carrier.medium import MOST_ON_MEDIUM
 from bridge.importer.importer import groups
 from bridge.importer.staging import bags_on
+from support.bridge import import_yard
 from support.long_form import LONG
 
 
@@ -23,9 +26,7 @@ def test_a_medium_with_ten_thousand_bags_is_listed_in_the_order_of_its_bundles(
     assert [int(path.name.split("-")[2]) for path in paths] == list(range(1, 10_001))
 
 
-def test_a_medium_is_taken_in_a_portion_at_a_time(
-    zone: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_medium_is_taken_in_a_portion_at_a_time(zone: Any) -> None:
     count = 1100 if LONG else 7
     medium = zone.root / "many"
     medium.mkdir()
@@ -33,31 +34,36 @@ def test_a_medium_is_taken_in_a_portion_at_a_time(
         (bag,) = zone.medium(2 * number + 1, 2 * number + 2).iterdir()
         bag.rename(medium / bag.name)
     if not LONG:
-        monkeypatch.setattr("bridge.importer.run._BATCH", 3)
-    assert zone.states(medium) == ["imported"] * count
+        zone.write_settings(importing="batch_bags = 3")
+    inbox: list[int] = []
+    watch = import_yard.when_it_begins("copying", lambda: inbox.append(len(zone.files("inbox"))))
+    assert zone.states(medium, watch=watch) == ["imported"] * count
+    assert max(inbox) == zone.settings.importing.batch_bags
     assert zone.kinds().count("import.waiting") == 0
     zone.check(list(range(1, 2 * count + 1)))
 
 
-def test_a_set_whose_bags_come_in_several_portions_goes_in(
-    zone: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_set_whose_bags_come_in_several_portions_goes_in(zone: Any) -> None:
     medium = zone.carry(zone.bundle(1, 5), Packing(volume_bytes=1200, volumes_per_bag=1))
     assert len(list(medium.iterdir())) > 3
-    monkeypatch.setattr("bridge.importer.run._BATCH", 2)
+    zone.write_settings(importing="batch_bags = 2")
     assert zone.states(medium) == ["imported"]
     zone.check([1, 2, 3, 4, 5])
 
 
+@pytest.fixture
+def hostile() -> Iterator[Path]:
+    """A medium in memory, if the system has such a directory: it gets very many entries."""
+    memory = Path("/dev/shm")
+    with TemporaryDirectory(dir=memory if memory.is_dir() else None) as path:
+        yield Path(path)
+
+
 def test_a_medium_beyond_all_bounds_is_refused_and_audited_and_the_inbox_goes_on(
-    zone: Any, monkeypatch: pytest.MonkeyPatch
+    zone: Any, hostile: Path
 ) -> None:
-    most = MOST_ON_MEDIUM if LONG else 40
-    monkeypatch.setattr("bridge.carrier.medium.MOST_ON_MEDIUM", most)
-    hostile = zone.root / "hostile"
-    hostile.mkdir()
-    for number in range(most + 1):
-        (hostile / f"{number}").touch()
+    for number in range(MOST_ON_MEDIUM + 1):
+        (hostile / f"{number}").symlink_to("nowhere")
     (bag,) = zone.medium(1, 3).iterdir()
     zone.import_dir.create()
     bag.rename(zone.import_dir.inbox / bag.name)
@@ -66,7 +72,8 @@ def test_a_medium_beyond_all_bounds_is_refused_and_audited_and_the_inbox_goes_on
     assert (refused.state.value, refused.code) == ("refused", "E.FORMAT/MEDIUM")
     assert [other.state.value for other in others] == ["imported", "imported"]
     (entry,) = (audit for audit in zone.audits() if audit.KIND == "import.failed")
-    assert f"more than {most} entries" in entry.detail
+    assert f"more than {MOST_ON_MEDIUM} entries" in entry.detail
+    zone.presented.pop(hostile)
     zone.check([1, 2, 3, 4, 5])
 
 

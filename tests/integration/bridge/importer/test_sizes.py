@@ -12,6 +12,7 @@ import pytest
 from bridge.bundle import BundleLimits
 from bridge.carrier.format import Packing
 from bridge.settings import EXPORT_BUNDLE_BYTES, EXPORT_BUNDLE_EVENTS
+from support.bridge import import_yard
 
 SMALL = Packing(volume_bytes=1200)
 
@@ -46,20 +47,21 @@ def test_i08_a_bundle_beyond_the_bounds_is_refused_and_says_what_to_do(
     zone.check([1, 2, 3, 4, 5])
 
 
-def test_i08_a_carrier_that_says_it_unpacks_to_more_is_not_unpacked(
-    zone: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def unpacking(*_: object) -> None:
-        pytest.fail("it was unpacked")
-
-    medium = zone.carry(zone.bundle(1, 200), Packing(volume_bytes=1 << 20, compress=True))
-    zone.write_settings(importing="max_bundle_bytes = 1000")
-    with monkeypatch.context() as patched:
-        patched.setattr("bridge.carrier.reader.decompress_bytes", unpacking)
-        patched.setattr("bridge.carrier.reader._MAX_LEDGER", 0)
-        (outcome,) = zone.run(medium).outcomes
+def test_i08_a_carrier_that_says_it_unpacks_to_more_is_not_unpacked(zone: Any) -> None:
+    """More than the bound and the largest ledger together."""
+    zone.world.body_bytes = 4_000
+    medium = zone.carry(zone.bundle(1, 100), Packing(volume_bytes=1 << 20, compress=True))
+    unpacked: list[bool] = []
+    watch = import_yard.when_it_begins("unpacking", lambda: unpacked.append(True))
+    zone.write_settings(importing="max_bundle_bytes = 50000")
+    (outcome,) = zone.run(medium, watch=watch).outcomes
     assert (outcome.state.value, outcome.code) == ("quarantined", "E.SIZE/BUNDLE_SIZE")
+    assert not unpacked
     zone.check([])
+    zone.write_settings()
+    _again(zone)
+    assert zone.states(watch=watch) == ["imported"]
+    assert unpacked
 
 
 def test_parity_beside_a_bundle_does_not_count_against_its_bound(zone: Any) -> None:

@@ -13,6 +13,7 @@ from bridge.importer.ledger import ImportLedger
 from bridge.importer.rebuild import rebuild_ledger
 from bridge.importer.run import ImportRequest
 from bridge.trust import TrustChange, enter, entered, pin_exporter, revoke
+from support import breakpoints
 from support.bridge import import_yard
 from support.bridge.bridge_world import EXPORTER
 from support.hub.hub_process import hub_in
@@ -154,22 +155,15 @@ def test_a_ledger_that_is_made_again_knows_what_was_told(zone: Any) -> None:
     assert "z9" not in second.change
 
 
-def test_nothing_is_told_twice_though_a_ledger_was_just_made_again_when_it_ended(
-    zone: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    conclude = ImportLedger.conclude
-
-    def ended(*given: Any) -> None:
-        conclude(*given)
-        raise KeyboardInterrupt
-
+def test_nothing_is_told_twice_though_a_ledger_was_just_made_again_when_it_ended(zone: Any) -> None:
     pin(zone)
     change(zone, f"pinned exporter z9 {OTHER.hex()}")
     zone.run()
-    with monkeypatch.context() as patched:
-        patched.setattr(ImportLedger, "conclude", ended)
-        with pytest.raises(KeyboardInterrupt):
-            rebuild_ledger(zone.settings, ImportRequest(operator=zone.name), zone.around())
+    with (
+        breakpoints.after(ImportLedger.conclude, breakpoints.interrupt),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        rebuild_ledger(zone.settings, ImportRequest(operator=zone.name), zone.around())
     zone.run()
     assert len(detail(zone)) == 1
 
