@@ -31,9 +31,10 @@ from cli.errors import NETWORK, REFUSED
 from cli.options import HubIdOption, key_in_hex, retry_policy, runtime
 from cli.recorder_options import refuse_changed_map
 from recorder.anchor.anchors import AnchorScheduler
+from recorder.checkpoints.catalogue import RecorderCheckpointName
 from recorder.checkpoints.checkpoints import create_checkpoint
 from recorder.checkpoints.schedule import RecorderServices
-from recorder.checkpoints.store import RecorderCheckpointName, store_identity
+from recorder.checkpoints.store import store_identity
 from veen.client.checkpoints import latest_recorder_checkpoint
 from veen.client.transport import HubRefused, Unreachable
 from veen.errors import Refused, VeenError

@@ -30,6 +30,7 @@ from cli.recorder_options import (
 from cli.store_options import store_credentials
 from recorder import timestamp
 from recorder.anchor.anchors import AnchorProof, kind_of, verify_anchors
+from recorder.checkpoints.catalogue import RecorderCheckpointName
 from recorder.checkpoints.checkpoints import (
     PrunedStream,
     create_checkpoint,
@@ -41,7 +42,6 @@ from recorder.checkpoints.checkpoints import (
 from recorder.checkpoints.schedule import CheckpointRunner, RecorderServices, Turn
 from recorder.checkpoints.store import (
     CheckpointStore,
-    RecorderCheckpointName,
     identity_of_document,
     read_document,
     read_identity,
@@ -63,6 +63,7 @@ FetchOption = Annotated[
 ]
 
 
+_SHOWN_MATCHES: Final = 9
 NO_IDENTITY: Final = (
     "no identity document of the hub is known here: one in which the key that signed this has "
     "retired may exist; give the newest you know (--hub-identity, --known-hubs)"
@@ -113,19 +114,22 @@ def recorder_services(settings: RecorderSettings) -> RecorderServices:
 
 def chosen(checkpoint_store: CheckpointStore, value: str | None) -> RecorderCheckpointName:
     """The checkpoint with an id prefix, or the latest."""
-    names = checkpoint_store.names()
-    matching = [name for name in names if name.checkpoint_id.hex().startswith(value or "")]
-    if not names:
+    newest = checkpoint_store.newest(1)
+    if not newest:
         raise NoCheckpoint(
             f"{checkpoint_store.home.root} holds no recorder checkpoint yet: "
             "veen recorder checkpoint create"
         )
-    if not matching or (value and len(matching) > 1):
+    if not value:
+        return newest[0]
+    matching = checkpoint_store.starting(value, _SHOWN_MATCHES + 1)
+    if len(matching) != 1:
+        more = " or more" if len(matching) > _SHOWN_MATCHES else ""
         raise NoCheckpoint(
-            f"{value!r}: expected the start of one checkpoint_id, got {len(matching)} matches of "
-            f"{len(names)}"
+            f"{value!r}: expected the start of one checkpoint_id, got {len(matching)}{more} "
+            f"matches of {checkpoint_store.count()}"
         )
-    return matching[-1]
+    return matching[0]
 
 
 def document(checkpoint: RecorderCheckpoint) -> dict[str, Any]:

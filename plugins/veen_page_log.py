@@ -13,15 +13,13 @@ from veen_page_artefacts import MayRead, seen_by_id
 from veen_page_services import ZonePlace, ask, hub_of, reading
 
 from recorder.anchor.anchors import AnchorTask, kind_of, verify_anchors
+from recorder.checkpoints.catalogue import RecorderCheckpointName, files
 from recorder.checkpoints.checkpoints import verify_next
 from recorder.checkpoints.schedule import RecorderServices
 from recorder.checkpoints.store import (
     AnchorCadence,
     CheckpointDirectory,
-    RecorderCheckpointName,
-    files,
     identity_of_document,
-    parse_name,
     read_identity,
 )
 from recorder.index.reader import IndexStatus, StreamLag, status
@@ -138,16 +136,14 @@ class CheckpointPair:
 def stored(services: RecorderServices) -> CheckpointPair:
     """The newest stored checkpoints; names sort by time, and only the newest are read."""
     with reading("the checkpoints"):
-        checkpoint_store, home = services.checkpoint_store(), services.home
-        stored, unstored = files(home.checkpoints), files(home.unstored)
-        newest = sorted({*stored[-_NEWEST:], *unstored[-_NEWEST:]})[-_NEWEST:]
-        names = tuple(item for item in map(parse_name, newest) if item is not None)
+        checkpoint_store = services.checkpoint_store()
+        names = tuple(checkpoint_store.newest(_NEWEST))
         back = names[-_BACK:]
         return CheckpointPair(
             last=checkpoint_store.get(back[-1]) if back else None,
             earlier=checkpoint_store.get(back[0]) if len(back) > 1 else None,
             names=names,
-            total=len({*stored, *unstored}),
+            total=checkpoint_store.count(),
         )
 
 

@@ -13,20 +13,21 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
+from recorder.checkpoints.catalogue import RecorderCheckpointName, files
 from recorder.checkpoints.store import (
     AnchorCadence,
     CheckpointDirectory,
     CheckpointStore,
     HubPrefix,
     Lateness,
-    RecorderCheckpointName,
-    files,
 )
 from veen.digest import ht, u64be
 from veen.errors import Malformed, Untrusted, VeenError
@@ -165,14 +166,24 @@ class Refs:
     def after_last(
         self, names: Sequence[RecorderCheckpointName]
     ) -> Sequence[RecorderCheckpointName]:
-        """Return the part of ``names``, in order of time, after the last that has an anchor here.
+        """Return the part of ``names``, by time, after the last that has an anchor here."""
+        return names[len(names) - len(self.waiting(reversed(names))) :]
 
-        The search starts at the newest, so that older directories are not read.
+    def waiting(
+        self,
+        newest_first: Iterable[RecorderCheckpointName],
+        covered: AbstractSet[bytes] = frozenset(),
+    ) -> list[RecorderCheckpointName]:
+        """Return the names after the last that has an anchor here or is covered, by time.
+
+        The search starts at the newest, so that older names and directories are not read.
         """
-        for at in range(len(names), 0, -1):
-            if files(self._home.anchors_of(names[at - 1].checkpoint_id)):
-                return names[at:]
-        return names
+        waiting: list[RecorderCheckpointName] = []
+        for name in newest_first:
+            if name.checkpoint_id in covered or files(self._home.anchors_of(name.checkpoint_id)):
+                break
+            waiting.append(name)
+        return waiting[::-1]
 
     def anchored(self) -> set[bytes]:
         """Return the ids of all checkpoints with an anchor here; lists one directory for each."""
@@ -324,9 +335,9 @@ class AnchorScheduler:
     def ask_when_due(self, now: int) -> AnchorTask | None:
         """Add a task for the newest checkpoint, which covers earlier ones, when the cadence says
         so."""
-        names, covered = self._checkpoint_store.names(), self._refs.anchored()
-        covered |= {task.checkpoint_id for task in self.tasks() if self._is_ours(task)}
-        waiting = _after_last(names, covered)
+        covered = {task.checkpoint_id for task in self.tasks() if self._is_ours(task)}
+        with closing(self._checkpoint_store.newest_first()) as names:
+            waiting = self._refs.waiting(names, covered)
         return self.ask(waiting[-1], now) if self._cadence.is_due(now, waiting) else None
 
     def work(self, now: int) -> list[AnchorOutcome]:

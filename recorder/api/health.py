@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
@@ -54,8 +55,8 @@ def anchoring(settings: RecorderSettings, now: int) -> Anchoring | None:
     home, anchor = CheckpointDirectory(settings.checkpoint.path), settings.anchor
     if anchor.kind == "none" or not home.checkpoints.is_dir():
         return None
-    names = CheckpointStore(home, settings.hub.hub_id, None).names()
-    waiting = Refs(home, settings.hub.hub_id, None).after_last(names)
+    with closing(CheckpointStore(home, settings.hub.hub_id, None).newest_first()) as names:
+        waiting = Refs(home, settings.hub.hub_id, None).waiting(names)
     cadence = AnchorCadence(
         every_checkpoints=anchor.every_checkpoints, every_minutes=anchor.every_minutes
     )

@@ -93,7 +93,7 @@ def create_checkpoint(
 ) -> CheckpointCreated:
     """Create a checkpoint over all streams, verify and store it; ingestion continues meanwhile."""
     checkpoint_store.settle()
-    if not checkpoint_store.names():
+    if not checkpoint_store.newest(1):
         checkpoint_store.fetch()
     last = checkpoint_store.latest()
     checkpoint = _request(session, profile_id, last, force=force)

@@ -7,21 +7,25 @@ by time and by volume when the next checkpoint or anchor is due.
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from recorder.archive.manifest import ArchiveKeys
+from recorder.checkpoints.catalogue import (
+    CheckpointCatalogue,
+    RecorderCheckpointName,
+    files,
+    parse_name,
+)
 from veen import label
 from veen.client.session import Session, followed_identity
 from veen.errors import Malformed, Untrusted, VeenError
 from veen.hub_identity import HubIdentity, new_identity
 from veen.log import layout
-from veen.log.layout import RecorderName
 from veen.objects.port import ObjectStore
 from veen.recorder_checkpoint import RecorderCheckpoint
 from veen.system import durable, filelock
@@ -29,40 +33,8 @@ from veen.wire import cbor
 from veen.wire.objects import WireMap
 from veen.wire.schema import Version
 
-_NAME: Final = re.compile(r"([0-9]{20})-([0-9a-f]{64})")
-_SUFFIX: Final = ".cbor"
 _MINUTE: Final = 60
 _IDENTITY_VERSION_0: Final = "hub-papers.cbor"
-
-
-class RecorderCheckpointName(NamedTuple):
-    """The name of a checkpoint; sorts by time, which is unique for each hub."""
-
-    created_at: int
-    checkpoint_id: bytes
-
-    @classmethod
-    def of(cls, checkpoint: RecorderCheckpoint) -> RecorderCheckpointName:
-        return cls(checkpoint.created_at, checkpoint.checkpoint_id)
-
-    @property
-    def short(self) -> RecorderName:
-        """The name in a hub's data directory and in an archive."""
-        return RecorderName.of(self.created_at, self.checkpoint_id)
-
-    @property
-    def stem(self) -> str:
-        return f"{self.created_at:020d}-{self.checkpoint_id.hex()}"
-
-    @property
-    def file(self) -> str:
-        return self.stem + _SUFFIX
-
-
-def parse_name(file: str) -> RecorderCheckpointName | None:
-    """Parse a file name; None when it is not that of a checkpoint."""
-    match = _NAME.fullmatch(file.removesuffix(_SUFFIX))
-    return RecorderCheckpointName(int(match[1]), bytes.fromhex(match[2])) if match else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +87,16 @@ class CheckpointDirectory:
     def tasks(self) -> Path:
         return self.root / "tasks"
 
+    @property
+    def catalogue(self) -> CheckpointCatalogue:
+        return CheckpointCatalogue(
+            self.root / "checkpoints.sqlite", (self.checkpoints, self.unstored), self._lock
+        )
+
+    @property
+    def _lock(self) -> Path:
+        return self.root / "lock"
+
     def anchors_of(self, checkpoint_id: bytes) -> Path:
         return self.anchors / checkpoint_id.hex()
 
@@ -131,16 +113,8 @@ class CheckpointDirectory:
     def held(self) -> Iterator[None]:
         """Hold the exclusive lock of the directory."""
         self.make()
-        with filelock.locked(self.root / "lock"):
+        with filelock.locked(self._lock):
             yield
-
-
-def files(folder: Path) -> list[str]:
-    """The complete files of a directory, sorted; none if it does not exist."""
-    try:
-        return sorted(name for name in os.listdir(folder) if not name.startswith("."))  # noqa: PTH208
-    except FileNotFoundError:
-        return []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,7 +275,8 @@ class CheckpointStore:
         with self.home.held():
             if not (self.home.checkpoints / name.file).exists():
                 folder = self.home.checkpoints if self._objects is None else self.home.unstored
-                durable.write_once(folder / name.file, checkpoint.encode())
+                with self.home.catalogue.changing(name):
+                    durable.write_once(folder / name.file, checkpoint.encode())
         self.settle()
 
     def settle(self) -> int:
@@ -313,8 +288,9 @@ class CheckpointStore:
             for name in waiting:
                 path = self.home.unstored / name.file
                 self._objects.put(self._prefix.checkpoint(name), path.read_bytes())
-                durable.rename(path, self.home.checkpoints / name.file)
-                durable.sync_directory(self.home.unstored)
+                with self.home.catalogue.changing(name):
+                    durable.rename(path, self.home.checkpoints / name.file)
+                    durable.sync_directory(self.home.unstored)
         return len(waiting)
 
     def fetch(self) -> int:
@@ -325,7 +301,8 @@ class CheckpointStore:
         for documents in (self._archived, self._of_earlier_release):
             with self.home.held():
                 for name, raw in documents(self._objects, set(self.names())):
-                    durable.write_once(self.home.checkpoints / name.file, raw)
+                    with self.home.catalogue.changing(name):
+                        durable.write_once(self.home.checkpoints / name.file, raw)
                     fetched += 1
         return fetched
 
@@ -356,8 +333,26 @@ class CheckpointStore:
 
     def names(self) -> list[RecorderCheckpointName]:
         """The names of all checkpoints stored here, by time."""
-        stored = {*files(self.home.checkpoints), *files(self.home.unstored)}
-        return sorted(name for name in map(parse_name, stored) if name is not None)
+        return list(reversed(list(self.newest_first())))
+
+    def newest_first(self) -> Generator[RecorderCheckpointName, None, None]:
+        """The names from the newest on; what is not asked for is not read."""
+        with self.home.catalogue.reading() as names:
+            yield from names.newest_first()
+
+    def newest(self, limit: int) -> list[RecorderCheckpointName]:
+        """At most ``limit`` names, the newest, by time."""
+        with closing(self.newest_first()) as names:
+            return list(islice(names, limit))[::-1]
+
+    def starting(self, prefix: str, limit: int) -> list[RecorderCheckpointName]:
+        """At most ``limit`` names whose checkpoint_id in hex begins with a prefix."""
+        with self.home.catalogue.reading() as names:
+            return names.starting(prefix, limit)
+
+    def count(self) -> int:
+        with self.home.catalogue.reading() as names:
+            return names.count()
 
     def get(self, name: RecorderCheckpointName) -> RecorderCheckpoint:
         for folder in (self.home.checkpoints, self.home.unstored):
@@ -366,8 +361,8 @@ class CheckpointStore:
         raise Untrusted(f"{self.home.root} has no recorder checkpoint {name.checkpoint_id.hex()}")
 
     def latest(self) -> RecorderCheckpoint | None:
-        names = self.names()
-        return self.get(names[-1]) if names else None
+        names = self.newest(1)
+        return self.get(names[0]) if names else None
 
 
 def read_document(path: Path, name: RecorderCheckpointName | None = None) -> RecorderCheckpoint:

@@ -18,7 +18,8 @@ from veen_page_services import ServiceState, opened
 
 from bridge.importer.directory import ImportDirectory
 from bridge.importer.ledger import ImportLedger
-from recorder.checkpoints.store import CheckpointStore, RecorderCheckpointName
+from recorder.checkpoints.catalogue import RecorderCheckpointName
+from recorder.checkpoints.store import CheckpointStore
 from veen.recorder_checkpoint import RecorderCheckpoint
 from zone.artefacts import Artefact, write
 from zone.config import VARIABLE

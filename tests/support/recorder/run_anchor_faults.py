@@ -15,12 +15,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from recorder.anchor.anchors import AnchorScheduler, Refs, verify_anchors
 from recorder.anchor.ledger import AnchorLedger, check
-from recorder.checkpoints.store import (
-    AnchorCadence,
-    CheckpointDirectory,
-    CheckpointStore,
-    RecorderCheckpointName,
-)
+from recorder.checkpoints.catalogue import RecorderCheckpointName
+from recorder.checkpoints.store import AnchorCadence, CheckpointDirectory, CheckpointStore
 from support.hub.faulty_os import FaultyOs
 from support.recorder.anchor_documents import HUB, START, a_checkpoint
 from veen.errors import VeenError

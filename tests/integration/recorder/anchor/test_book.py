@@ -21,12 +21,8 @@ from recorder.anchor.anchors import (
 )
 from recorder.anchor.ledger import AnchorLedger
 from recorder.anchor.rfc3161 import TimeStamps, TsaLine, trust_of
-from recorder.checkpoints.store import (
-    AnchorCadence,
-    CheckpointDirectory,
-    CheckpointStore,
-    RecorderCheckpointName,
-)
+from recorder.checkpoints.catalogue import RecorderCheckpointName
+from recorder.checkpoints.store import AnchorCadence, CheckpointDirectory, CheckpointStore
 from support.recorder import anchor_documents
 from veen.errors import Malformed, Untrusted
 from veen.objects.port import ObjectStore, Store, StoreUnavailable

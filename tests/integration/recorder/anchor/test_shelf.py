@@ -9,14 +9,13 @@ import pytest
 
 from recorder.archive.manifest import ArchiveKeys
 from recorder.archive.store import hubs
+from recorder.checkpoints.catalogue import RecorderCheckpointName, parse_name
 from recorder.checkpoints.checkpoints import verify_chain, verify_next
 from recorder.checkpoints.store import (
     CheckpointCadence,
     CheckpointDirectory,
     CheckpointStore,
-    RecorderCheckpointName,
     identity_of_document,
-    parse_name,
     read_document,
     read_identity,
 )

@@ -13,7 +13,8 @@ from flask.testing import FlaskClient
 
 from recorder.anchor.anchors import AnchorFailures, AnchorUnavailable
 from recorder.api.app import create_app
-from recorder.checkpoints.store import CheckpointDirectory, RecorderCheckpointName
+from recorder.checkpoints.catalogue import RecorderCheckpointName
+from recorder.checkpoints.store import CheckpointDirectory
 from recorder.index.rebuild import create
 from recorder.index.tables import IndexHome
 from recorder.index.writer import writing

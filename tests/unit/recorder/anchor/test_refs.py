@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from recorder.anchor.anchors import Refs
-from recorder.checkpoints.store import CheckpointDirectory, RecorderCheckpointName
+from recorder.checkpoints.catalogue import RecorderCheckpointName
+from recorder.checkpoints.store import CheckpointDirectory
 
 NAMES = [RecorderCheckpointName(at, at.to_bytes(32, "big")) for at in range(1, 101)]
 
