@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -37,6 +37,32 @@ CREATE TABLE incarnation (id TEXT NOT NULL);
 INSERT INTO incarnation VALUES (lower(hex(randomblob(16))));
 ALTER TABLE audits ADD COLUMN batch BLOB;
 """
+_KEYED: Final = """
+CREATE INDEX request_places ON queries (request_event ->> 'seq') WHERE request_event IS NOT NULL;
+CREATE INDEX result_places ON queries (result_event ->> 'seq') WHERE result_event IS NOT NULL;
+CREATE INDEX begun_audits ON audits (batch) WHERE batch IS NOT NULL;
+CREATE TABLE state_counts (state TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;
+INSERT INTO state_counts SELECT state, count(*) FROM queries GROUP BY state;
+CREATE TRIGGER count_added AFTER INSERT ON queries BEGIN
+    INSERT INTO state_counts VALUES (NEW.state, 1) ON CONFLICT DO UPDATE SET count = count + 1; END;
+CREATE TRIGGER count_deleted AFTER DELETE ON queries BEGIN
+    UPDATE state_counts SET count = count - 1 WHERE state = OLD.state; END;
+CREATE TRIGGER count_moved AFTER UPDATE OF state ON queries WHEN OLD.state <> NEW.state BEGIN
+    UPDATE state_counts SET count = count - 1 WHERE state = OLD.state;
+    INSERT INTO state_counts VALUES (NEW.state, 1) ON CONFLICT DO UPDATE SET count = count + 1; END;
+CREATE TABLE unexpired (finished INTEGER NOT NULL, result_id TEXT NOT NULL,
+    PRIMARY KEY (finished, result_id)) WITHOUT ROWID;
+INSERT INTO unexpired SELECT finished, result_id FROM queries
+    WHERE state IN ('completed', 'failed') AND finished IS NOT NULL
+    AND result_id NOT IN (SELECT result_id FROM expired);
+CREATE TRIGGER to_expire AFTER UPDATE OF state ON queries
+    WHEN NEW.state IN ('completed', 'failed') AND NEW.finished IS NOT NULL
+    BEGIN INSERT OR IGNORE INTO unexpired VALUES (NEW.finished, NEW.result_id); END;
+CREATE TABLE unremoved (result_id TEXT PRIMARY KEY) WITHOUT ROWID;
+INSERT INTO unremoved SELECT result_id FROM expired;
+"""
+"""Nothing that is asked regularly scans the queries ever made: the last positions, the number of
+queries by state, results that may expire, and expired results whose rows are still on disk."""
 _FIRST: Final = """
 CREATE TABLE queries (
     query_id TEXT PRIMARY KEY, result_id TEXT NOT NULL UNIQUE, principal TEXT NOT NULL,
@@ -66,7 +92,9 @@ CREATE TABLE refusals (
 CREATE TABLE signatures (covered BLOB PRIMARY KEY, until INTEGER NOT NULL) WITHOUT ROWID;
 CREATE INDEX old_signatures ON signatures (until);
 """
-_SCHEMA: Final = sqlite.Schema(_FIRST, (_EXPIRED, _COUNTED, _BATCHES))
+_SCHEMA: Final = sqlite.Schema(_FIRST, (_EXPIRED, _COUNTED, _BATCHES, _KEYED))
+_OPEN: Final = "state IN ('pending', 'running')"
+"""The condition of the index ``open_queries``, without which SQLite does not use it."""
 COLUMNS: Final = (
     "query_id, result_id, principal, descriptor, submitted, state, engine, owner, attempts, "
     "requests_from, request_event, digest, results_from, result_event, error_code, message"
@@ -216,34 +244,36 @@ class Results:
 
     def unrecorded(self) -> list[Query]:
         """Queries whose descriptor has no receipt yet, in order of submission."""
-        return self._all("state = 'pending' AND request_event IS NULL ORDER BY submitted, query_id")
+        return self._all(
+            f"{_OPEN} AND state = 'pending' AND request_event IS NULL ORDER BY submitted, query_id"
+        )
 
     def half_recorded(self) -> list[Query]:
         """Queries whose descriptor may or may not be in the log."""
         return self._all(
-            "state = 'pending' AND request_event IS NULL AND requests_from IS NOT NULL"
+            f"{_OPEN} AND state = 'pending' AND request_event IS NULL AND requests_from IS NOT NULL"
         )
 
     def materialised_only(self) -> list[Query]:
         """Queries whose digest may or may not be in the log."""
-        return self._all("state = 'running' AND digest IS NOT NULL")
+        return self._all(f"{_OPEN} AND state = 'running' AND digest IS NOT NULL")
 
     def last_seq(self, event: str) -> int:
         """The last known position of request_event or result_event in its stream."""
-        query = f"SELECT coalesce(max({event} ->> 'seq'), 0) FROM queries"  # noqa: S608
+        query = f"SELECT max({event} ->> 'seq') FROM queries WHERE {event} IS NOT NULL"  # noqa: S608
         ((seq,),) = self._db.rows(query)
-        return int(seq)
+        return int(seq or 0)
 
     def runnable(self, owner: str) -> list[Query]:
         """Queries to run: recorded ones, and those of a runner that has ended."""
         return self._all(
-            "state IN ('pending', 'running') AND request_event IS NOT NULL AND digest IS NULL "
+            f"{_OPEN} AND request_event IS NOT NULL AND digest IS NULL "
             "AND owner IS NOT ? ORDER BY submitted, query_id",
             owner,
         )
 
     def counts(self) -> Mapping[str, int]:
-        rows = self._db.rows("SELECT state, count(*) FROM queries GROUP BY state")
+        rows = self._db.rows("SELECT state, count FROM state_counts")
         return {state.value: 0 for state in QueryState} | dict(rows)
 
     def begin_recording(self, query_id: str, requests_from: int) -> bool:
@@ -294,10 +324,27 @@ class Results:
     def expire(self, ended_before: int, now_ms: int) -> None:
         """Mark results that ended before a time as expired; states and digests stay."""
         with self._db.changing() as db:
+            past = "FROM unexpired WHERE finished < ?"
             db.execute(
-                "INSERT OR IGNORE INTO expired SELECT result_id, ? FROM queries "
-                "WHERE state IN ('completed', 'failed') AND finished < ?",
+                f"INSERT OR IGNORE INTO expired SELECT result_id, ? {past}",
                 (now_ms, ended_before),
+            )
+            db.execute(
+                f"INSERT OR IGNORE INTO unremoved SELECT result_id {past}",
+                (ended_before,),
+            )
+            db.execute(f"DELETE {past}", (ended_before,))
+
+    def unremoved(self, limit: int) -> list[str]:
+        """Expired results whose rows may still be on disk, at most ``limit``."""
+        query = "SELECT result_id FROM unremoved ORDER BY result_id LIMIT ?"
+        return [result_id for (result_id,) in self._db.rows(query, limit)]
+
+    def removed(self, result_ids: Sequence[str]) -> None:
+        """Note that the rows of these results are no longer on disk."""
+        with self._db.changing() as db:
+            db.executemany(
+                "DELETE FROM unremoved WHERE result_id = ?", [(name,) for name in result_ids]
             )
 
     def is_expired(self, result_id: str) -> bool:

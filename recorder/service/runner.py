@@ -40,6 +40,7 @@ from veen.system.process_pool import PoolBroken
 
 _DAY_MS: Final = 86_400_000
 _EXPIRY_SEC: Final = 3_600
+_REMOVALS: Final = 100
 _STEP_MS: Final = 3_600_000
 FIRST_PAUSE_SEC: Final = 0.5
 MAX_PAUSE_SEC: Final = 60.0
@@ -87,10 +88,12 @@ class Expiry:
             return
         if self._keep_days is not None:
             self._results.expire(now - self._keep_days * _DAY_MS, now)
-        for folder in (self._home.rows, self._home.spark):
-            for path in folder.iterdir():
-                if self._results.is_expired(path.name):
-                    shutil.rmtree(path)
+        while expired := self._results.unremoved(_REMOVALS):
+            for result_id in expired:
+                for folder in (self._home.rows, self._home.spark):
+                    if (folder / result_id).exists():
+                        shutil.rmtree(folder / result_id)
+            self._results.removed(expired)
 
     def _is_ahead(self, now_ms: int, steady: float) -> bool:
         clock_ms, since = self._started

@@ -20,7 +20,7 @@ from recorder.service.recording import Audits
 from recorder.service.runner import Expiry
 from recorder.service.supervisor import ServiceHome
 from recorder.settings import load
-from support.recorder import query_world
+from support.recorder import query_world, service_database
 from veen.http_signature import SIGNATURE_MEMORY_SEC, NotSigned
 
 DAY = 86_400_000
@@ -190,7 +190,9 @@ def test_h21_signatures_are_remembered_by_the_time_since_boot(
     taken.take(b"of an earlier boot")
 
 
-BEFORE_4 = "DROP TABLE incarnation; ALTER TABLE audits DROP COLUMN batch;"
+BEFORE_4 = (
+    f"{service_database.BEFORE_5} DROP TABLE incarnation; ALTER TABLE audits DROP COLUMN batch;"
+)
 BEFORE_3 = f"""{BEFORE_4}
 DROP TABLE counted;
 CREATE TABLE refusals (

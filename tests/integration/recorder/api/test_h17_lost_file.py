@@ -14,6 +14,7 @@ from recorder.checkpoints.store import HubIdentityFile
 from recorder.emit.emitter import Emitter
 from recorder.service.database import Database, Results
 from recorder.service.recording import AccessAttempt, Audits, Bookkeeping, Recording
+from support.recorder.service_database import BEFORE_5
 from veen.client.client import Client
 from veen.events import RECORD_SCHEMA, read_event
 
@@ -99,7 +100,8 @@ def test_h17_an_existing_file_gets_an_incarnation_and_keeps_its_entries(tmp_path
     Audits(Database(path)).add(an_attempt(1))
     with closing(sqlite3.connect(path)) as db:
         db.executescript(
-            "DROP TABLE incarnation; ALTER TABLE audits DROP COLUMN batch; PRAGMA user_version = 3"
+            f"{BEFORE_5} DROP TABLE incarnation; ALTER TABLE audits DROP COLUMN batch; "
+            "PRAGMA user_version = 3"
         )
     batch = Audits(Database(path)).next_batch(10)
     again = Audits(Database(path)).next_batch(10)
