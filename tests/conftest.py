@@ -1,4 +1,4 @@
-"""Which tests are of the second tier, long files first, and how many examples properties get.
+"""The shared fixtures, the marks of the second tier, long files first, and examples of properties.
 
 A long file that starts last would keep one worker busy after the others are done.
 """
@@ -14,6 +14,27 @@ from hypothesis import HealthCheck, settings
 pytest.register_assert_rewrite("support")
 
 from support.long_form import LONG  # noqa: E402 (rewritten first)
+
+# Loaded in every run, of whatever folder: they import what they start only when it is asked for.
+pytest_plugins = [
+    "support.bridge.fixtures",
+    "support.cli.fixtures",
+    "support.client.fixtures",
+    "support.dags.fixtures",
+    "support.hub.server_fixtures",
+    "support.hub.storage_fixtures",
+    "support.keystore.fixtures",
+    "support.objects.fixtures",
+    "support.plugins.fixtures",
+    "support.recorder.api_fixtures",
+    "support.recorder.archive_fixtures",
+    "support.recorder.emit_fixtures",
+    "support.recorder.index_fixtures",
+    "support.recorder.query_fixtures",
+    "support.spark.fixtures",
+    "support.veen.fixtures",
+    "support.zone.fixtures",
+]
 
 settings.register_profile(
     "veen",
@@ -46,6 +67,12 @@ LONG_FILES = (
     "integration/bridge/importer/",
     "integration/recorder/",
 )
+
+
+@pytest.fixture(scope="session")
+def long_factor() -> int:
+    """How many times as much a property does in the long form."""
+    return 20 if LONG else 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

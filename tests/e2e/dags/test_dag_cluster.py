@@ -38,11 +38,11 @@ def keys() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def z1(
-    pair: tuple[Site, Site],
+    dag_zone_pair: tuple[Site, Site],
     keys: dict[str, str],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Site]:
-    site = pair[0]
+    site = dag_zone_pair[0]
     server = object_servers.moto()
     work = tmp_path_factory.mktemp("spark-work")
     try:
@@ -94,9 +94,9 @@ def test_a_query_runs_on_a_cluster_over_s3(z1: Site, keys: dict[str, str], tmp_p
 
 @pytest.mark.long
 def test_a_reconciliation_runs_on_a_cluster(
-    pair: tuple[Site, Site], z1: Site, keys: dict[str, str]
+    dag_zone_pair: tuple[Site, Site], z1: Site, keys: dict[str, str]
 ) -> None:
-    z2, master = pair[1], z1.home.zone().spark.master
+    z2, master = dag_zone_pair[1], z1.home.zone().spark.master
     z2.configure("[dags]", '[dags]\nreconcile_on = "spark"')
     z2.configure('master = "local[2]"', f'master = "{master}"')
     (run,) = z2.run({"dag_id": "veen_reconcile"}, **keys)

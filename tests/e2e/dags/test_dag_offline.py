@@ -26,9 +26,9 @@ APPROVE, REJECT = "Approve", "Reject"
 
 
 @pytest.fixture(scope="module")
-def z2(pair: tuple[Site, Site]) -> Site:
+def z2(dag_zone_pair: tuple[Site, Site]) -> Site:
     """Two of three people let a bundle in."""
-    result = pair[1]
+    result = dag_zone_pair[1]
     three = 'needed = 2\npeople = ["operator", "admin", "viewer"]'
     result.configure('people = ["operator"]', three)
     return result
@@ -69,9 +69,9 @@ def held(z2: Site) -> str | None:
 
 
 @pytest.fixture(scope="module")
-def approved(pair: tuple[Site, Site], z2: Site, people: People) -> Run:
+def approved(dag_zone_pair: tuple[Site, Site], z2: Site, people: People) -> Run:
     """Each command is killed once in its middle; a second try goes on."""
-    carry(pair)
+    carry(dag_zone_pair)
     running = z2.begin({"dag_id": "veen_import", "kill": 8})
     first = people.asked("approve_1", running)
     assert held(z2) is None
@@ -125,10 +125,10 @@ def test_the_receipt_is_shown_and_a_checkpoint_covers_the_import(approved: Run, 
 
 
 @pytest.fixture(scope="module")
-def twice(approved: Run, pair: tuple[Site, Site], z2: Site, people: People) -> list[Run]:
+def twice(approved: Run, dag_zone_pair: tuple[Site, Site], z2: Site, people: People) -> list[Run]:
     """Two runs at once for one carrier; people are asked in both."""
-    pair[0].emit(5)
-    carry(pair)
+    dag_zone_pair[0].emit(5)
+    carry(dag_zone_pair)
     both = [z2.begin({"dag_id": "veen_import"}) for _ in range(2)]
     return people.approve_all({"approve_1": "operator", "approve_2": "admin"}, *both)
 
@@ -143,9 +143,9 @@ def test_two_runs_at_once_let_a_bundle_in_once(twice: list[Run], z2: Site) -> No
 
 
 @pytest.fixture(scope="module")
-def tampered(twice: list[Run], pair: tuple[Site, Site], z2: Site) -> tuple[Run, Path]:
-    pair[0].emit(5)
-    bag = carry(pair)
+def tampered(twice: list[Run], dag_zone_pair: tuple[Site, Site], z2: Site) -> tuple[Run, Path]:
+    dag_zone_pair[0].emit(5)
+    bag = carry(dag_zone_pair)
     flip(bag)
     (run,) = z2.run({"dag_id": "veen_import"})
     return run, bag
@@ -166,11 +166,11 @@ def test_a_tampered_carrier_is_refused_and_nobody_is_asked(
 
 @pytest.fixture(scope="module")
 def rejected(
-    tampered: tuple[Run, Path], pair: tuple[Site, Site], z2: Site, people: People
+    tampered: tuple[Run, Path], dag_zone_pair: tuple[Site, Site], z2: Site, people: People
 ) -> list[Run]:
     _run, bag = tampered
     shutil.rmtree(bag)
-    shutil.copytree(pair[0].home.zone().dags.medium / "agb0" / bag.name, bag)
+    shutil.copytree(dag_zone_pair[0].home.zone().dags.medium / "agb0" / bag.name, bag)
     running = z2.begin({"dag_id": "veen_import"}, {"dag_id": "veen_reconcile", "kill": 2})
     assert people.says("operator", REJECT, people.asked("approve_1", running)) == 200
     return running.ended()
@@ -224,10 +224,12 @@ def test_two_reconciliations_at_once_and_one_on_spark_leave_the_same_files(
 
 
 @pytest.fixture(scope="module")
-def forged(rejected: list[Run], pair: tuple[Site, Site], z2: Site, people: People) -> list[Run]:
+def forged(
+    rejected: list[Run], dag_zone_pair: tuple[Site, Site], z2: Site, people: People
+) -> list[Run]:
     """An account that may write to the DAG forges an approval; in a second run people answer."""
-    pair[0].emit(5)
-    carry(pair)
+    dag_zone_pair[0].emit(5)
+    carry(dag_zone_pair)
     running = z2.begin({"dag_id": "veen_import"}, {"dag_id": "veen_import"})
     question = people.asked("approve_1", running)
     insider = people.client("admin")

@@ -11,8 +11,8 @@ pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
-def z1(pair: tuple[Site, Site]) -> Site:
-    return pair[0]
+def z1(dag_zone_pair: tuple[Site, Site]) -> Site:
+    return dag_zone_pair[0]
 
 
 @pytest.fixture(scope="module")

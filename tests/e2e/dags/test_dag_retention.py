@@ -49,9 +49,9 @@ LATER = {
 
 
 @pytest.fixture(scope="module")
-def site(database: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(airflow_database: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("retained")
-    with dag_zones.zone_pair(folder, database, SMALL) as (result, _):
+    with dag_zones.zone_pair(folder, airflow_database, SMALL) as (result, _):
         yield result
 
 

@@ -23,9 +23,9 @@ HOSTILE = "<script>alert(1)</script>"
 
 @pytest.fixture(scope="module")
 def server(
-    make_zone_in: Callable[..., PageZone], tmp_path_factory: pytest.TempPathFactory
+    make_page_zone_in: Callable[..., PageZone], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[AirflowServer]:
-    zone = make_zone_in(tmp_path_factory.mktemp("served"), "offline")
+    zone = make_page_zone_in(tmp_path_factory.mktemp("served"), "offline")
     zone.quarantine(zone.bundles(1), "ab" * 32, HOSTILE)
     report = zone.folder / "reports" / "reconcile" / "r"
     report.mkdir(parents=True)

@@ -45,7 +45,7 @@ def base(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def veen(base: Path, tmp_path: Path) -> Run:
+def installed_veen(base: Path, tmp_path: Path) -> Run:
     """Runs the command of the base installation, without the environment of the tests."""
 
     def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

@@ -48,8 +48,8 @@ def listed(help_text: str) -> list[str]:
     return re.findall(r"^  (\S+)", help_text.partition("Commands:")[2], re.MULTILINE)
 
 
-def test_tells_its_version(veen: Run) -> None:
-    done = veen("version")
+def test_tells_its_version(installed_veen: Run) -> None:
+    done = installed_veen("version")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == f"veen {VERSION} (VEEN protocol v{PROTOCOL})\n"
 
@@ -62,23 +62,23 @@ def test_has_no_service_in_it(base: Path) -> None:
     assert done.stdout == "[]\n"
 
 
-def test_sends_and_reads(veen: Run, hub: str) -> None:
-    assert veen("keygen", "--out", "me", "--insecure-plain").returncode == 0
+def test_sends_and_reads(installed_veen: Run, hub: str) -> None:
+    assert installed_veen("keygen", "--out", "me", "--insecure-plain").returncode == 0
     stream = ("--hub", hub, "--client", "me", "--stream", "core/main", "--json")
-    sent = veen("send", *stream, "--body", '{"text": "hello"}')
+    sent = installed_veen("send", *stream, "--body", '{"text": "hello"}')
     assert sent.returncode == 0, sent.stderr
     assert json.loads(sent.stdout)["stream_seq"] == 1
-    read = veen("stream", *stream)
+    read = installed_veen("stream", *stream)
     assert read.returncode == 0, read.stderr
     assert json.loads(read.stdout)["stream_seq"] == 1
-    status = veen("hub", "status", "--hub", hub, "--json")
+    status = installed_veen("hub", "status", "--hub", hub, "--json")
     assert json.loads(status.stdout)["server_version"] == VERSION
-    metrics = veen("hub", "metrics", "--hub", hub)
+    metrics = installed_veen("hub", "metrics", "--hub", hub)
     assert "veen_submit_ok_total: 1" in metrics.stdout
 
 
-def test_lists_every_command(veen: Run) -> None:
-    done = veen("--help")
+def test_lists_every_command(installed_veen: Run) -> None:
+    done = installed_veen("--help")
     assert (done.returncode, done.stderr) == (0, "")
     commands = getattr(typer.main.get_command(app), "commands")  # noqa: B009 - of a group alone
     assert listed(done.stdout) == list(commands)
@@ -113,29 +113,31 @@ def test_lists_every_command(veen: Run) -> None:
         ),
     ],
 )
-def test_names_the_extra_that_a_command_needs(veen: Run, command: str, message: str) -> None:
-    done = veen(*command.split())
+def test_names_the_extra_that_a_command_needs(
+    installed_veen: Run, command: str, message: str
+) -> None:
+    done = installed_veen(*command.split())
     assert (done.returncode, done.stdout, done.stderr) == (1, "", f"veen: {message}\n")
 
 
 @pytest.mark.parametrize("command", ["--json bridge verify x", "zone up --json"])
-def test_names_the_extra_in_json(veen: Run, command: str) -> None:
-    done = veen(*command.split())
+def test_names_the_extra_in_json(installed_veen: Run, command: str) -> None:
+    done = installed_veen(*command.split())
     assert (done.returncode, done.stderr) == (1, "")
     document = json.loads(done.stdout)
     assert (document["ok"], document["code"]) == (False, "MISSING_EXTRA")
     assert re.search(r"install veen\[(airflow|bridge)\]$", document["detail"])
 
 
-def test_shows_the_help_of_a_command_whose_extra_is_absent(veen: Run) -> None:
-    done = veen("zone", "up", "--help")
+def test_shows_the_help_of_a_command_whose_extra_is_absent(installed_veen: Run) -> None:
+    done = installed_veen("zone", "up", "--help")
     assert (done.returncode, done.stderr) == (0, "")
     assert "Usage: veen zone up" in done.stdout
 
 
-def test_a_process_of_airflow_needs_its_extra(veen: Run) -> None:
-    assert veen("zone", "init", "--directory", "z", "--name", "z1").returncode == 0
-    done = veen("zone", "run", "scheduler", "--directory", "z")
+def test_a_process_of_airflow_needs_its_extra(installed_veen: Run) -> None:
+    assert installed_veen("zone", "init", "--directory", "z", "--name", "z1").returncode == 0
+    done = installed_veen("zone", "run", "scheduler", "--directory", "z")
     message = "veen zone run scheduler needs Airflow: install veen[airflow]"
     assert (done.returncode, done.stdout, done.stderr) == (1, "", f"veen: {message}\n")
 

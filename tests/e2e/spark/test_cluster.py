@@ -44,18 +44,18 @@ def report_of(found: Any, terms: AuditTerms) -> Any:
 
 @pytest.mark.long
 def test_a_job_that_is_submitted_by_hand_gives_the_same_bytes(
-    submit: Submit, sealed_hub: Any, terms: AuditTerms, tmp_path: Path
+    spark_submit: Submit, sealed_hub: Any, audit_terms: AuditTerms, tmp_path: Path
 ) -> None:
     result, file = sealed_hub.archived, damage(sealed_hub.archived)
-    (tmp_path / "terms").write_bytes(terms.to_json())
-    done = submit(
+    (tmp_path / "terms").write_bytes(audit_terms.to_json())
+    done = spark_submit(
         verify_log.__file__, "--store", result.url,
         "--hub-id", result.hub_id.hex(), "--terms", tmp_path / "terms",
         "--sign-with", sealed_hub.client, "--passphrase-file", sealed_hub.passphrase_file,
         "--report", tmp_path / "report",
     )  # fmt: skip
     assert done.returncode == verify_log.FAULTS, done.stderr
-    report = report_of(result, terms)
+    report = report_of(result, audit_terms)
     assert [fault.file for fault in report.faults] == [file]
     key = identity_in(sealed_hub.client, sealed_hub.passphrase_file).client
     assert (tmp_path / "report").read_bytes() == report.signed(key).to_json()
@@ -63,11 +63,11 @@ def test_a_job_that_is_submitted_by_hand_gives_the_same_bytes(
 
 
 def test_a_second_copy_of_a_task_puts_no_event_twice(
-    submit: Submit, sealed_hub: Any, terms: AuditTerms, tmp_path: Path
+    spark_submit: Submit, sealed_hub: Any, audit_terms: AuditTerms, tmp_path: Path
 ) -> None:
     result, marks = sealed_hub.archived, tmp_path / "marks"
-    (tmp_path / "terms").write_bytes(terms.to_json())
-    done = submit(
+    (tmp_path / "terms").write_bytes(audit_terms.to_json())
+    done = spark_submit(
         SUPPORT / "spark" / "speculating.py", result.settings.root, result.hub_id.hex(),
         sealed_hub.client, tmp_path / "terms", marks,
         conf=("spark.speculation=true", "spark.speculation.efficiency.enabled=false",
@@ -108,7 +108,11 @@ def veen(environment: dict[str, str], *words: str | Path) -> Any:
 
 
 def test_the_command_gives_the_same_bytes_here_and_from_a_cluster(
-    environment: dict[str, str], master: str, sealed_hub: Any, terms: AuditTerms, tmp_path: Path
+    spark_environment: dict[str, str],
+    spark_master: str,
+    sealed_hub: Any,
+    audit_terms: AuditTerms,
+    tmp_path: Path,
 ) -> None:
     archived = sealed_hub.archived
     damage(archived)
@@ -122,11 +126,11 @@ def test_the_command_gives_the_same_bytes_here_and_from_a_cluster(
         (
             ("--store", archived.url),
             ("--data-dir", archived.root),
-            ("--store", archived.url, "--engine", "spark", "--master", master, *logged),
+            ("--store", archived.url, "--engine", "spark", "--master", spark_master, *logged),
         )
     ):
         file = tmp_path / f"report-{number}"
-        done = veen(environment, *words, *where, "--report", file)
+        done = veen(spark_environment, *words, *where, "--report", file)
         assert done.returncode == 3, done.stderr
         assert "1 faults, the first in log/chunk-" in done.stderr
         assert "the passphrase" not in done.stderr + done.stdout
@@ -134,18 +138,18 @@ def test_the_command_gives_the_same_bytes_here_and_from_a_cluster(
     assert reports[0] == reports[1] == reports[2]
     assert any(events.iterdir()), "--conf has reached Spark"
     signed = SignedAuditReport.from_json(reports[0][0])
-    assert signed.verify(signed.signed_by).to_json() == report_of(archived, terms).to_json()
+    assert signed.verify(signed.signed_by).to_json() == report_of(archived, audit_terms).to_json()
 
 
-def test_a_setting_of_spark_is_a_name_with_a_value(environment: dict[str, str]) -> None:
+def test_a_setting_of_spark_is_a_name_with_a_value(spark_environment: dict[str, str]) -> None:
     for wrong in ("spark.authenticate", "authenticate=true", "spark. x=1"):
-        done = veen(environment, "--store", "file:///x", "--engine", "spark", "--conf", wrong)
+        done = veen(spark_environment, "--store", "file:///x", "--engine", "spark", "--conf", wrong)
         assert done.returncode == 1
         assert "expected spark.NAME=VALUE" in done.stderr
 
 
 def test_h02_a_job_judges_by_the_newest_identity_that_is_known(
-    environment: dict[str, str], master: str, sealed_hub: Any, tmp_path: Path
+    spark_environment: dict[str, str], spark_master: str, sealed_hub: Any, tmp_path: Path
 ) -> None:
     """A log signed by a key that had retired by then, with the identity of its time beside it."""
     archived = sealed_hub.archived
@@ -158,13 +162,13 @@ def test_h02_a_job_judges_by_the_newest_identity_that_is_known(
     (tmp_path / "hub.toml").write_text(CONFIG)
     words = ("--config", tmp_path / "hub.toml", "--sign-with", sealed_hub.client,
              "--passphrase-file", sealed_hub.passphrase_file)  # fmt: skip
-    engines = ((), ("--engine", "spark", "--master", master))
+    engines = ((), ("--engine", "spark", "--master", spark_master))
     for trust, code in (((), 6), (("--hub-identity", tmp_path / "newer.cbor"), 3)):
         reports = []
         for number, engine in enumerate(engines):
             file = tmp_path / f"report-{code}-{number}"
             where = ("--store", archived.url, *engine, *trust, "--report", file)
-            done = veen(environment, *words, *where)
+            done = veen(spark_environment, *words, *where)
             assert done.returncode == code, done.stdout + done.stderr
             reports.append(SignedAuditReport.from_json(file.read_bytes()))
         assert reports[0] == reports[1]
@@ -174,21 +178,23 @@ def test_h02_a_job_judges_by_the_newest_identity_that_is_known(
 
 
 @pytest.mark.parametrize("words", [(), ("--store", "file:///x", "--data-dir", "y")])
-def test_the_command_wants_one_log(environment: dict[str, str], words: tuple[str, ...]) -> None:
-    done = veen(environment, *words)
+def test_the_command_wants_one_log(
+    spark_environment: dict[str, str], words: tuple[str, ...]
+) -> None:
+    done = veen(spark_environment, *words)
     assert done.returncode == 1
     assert "--store or --data-dir" in done.stderr
 
 
 def test_without_an_identity_a_key_is_made_and_named(
-    environment: dict[str, str], in_files: Any, tmp_path: Path
+    spark_environment: dict[str, str], in_files: Any, tmp_path: Path
 ) -> None:
     (tmp_path / "hub.toml").write_text(CONFIG)
     words = ("--store", in_files.url, "--config", tmp_path / "hub.toml",
              "--hub-identity", in_files.root)  # fmt: skip
     signers = []
     for name in ("one", "two"):
-        done = veen(environment, *words, "--report", tmp_path / name)
+        done = veen(spark_environment, *words, "--report", tmp_path / name)
         assert done.returncode == 0, done.stderr
         signed = SignedAuditReport.from_json((tmp_path / name).read_bytes())
         assert signed.verify(signed.signed_by).ok

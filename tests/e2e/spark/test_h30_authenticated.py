@@ -10,9 +10,9 @@ SECRET = {"_SPARK_AUTH_SECRET": "known to this cluster"}
 
 
 def test_h30_a_worker_registers_with_the_secret_and_not_without(
-    environment: dict[str, str], tmp_path: Path
+    spark_environment: dict[str, str], tmp_path: Path
 ) -> None:
-    ours = environment | SECRET
+    ours = spark_environment | SECRET
     master = Daemon(
         ours, "127.0.0.1", "master.Master", says=r"spark://127\.0\.0\.1:\d+", java=AUTHENTICATED
     )
@@ -25,8 +25,8 @@ def test_h30_a_worker_registers_with_the_secret_and_not_without(
     try:
         worker(ours, "Successfully registered")
         refused = "Failed to connect to master"
-        worker(environment | {"_SPARK_AUTH_SECRET": "another one"}, refused)
-        worker(environment, refused, java="")
+        worker(spark_environment | {"_SPARK_AUTH_SECRET": "another one"}, refused)
+        worker(spark_environment, refused, java="")
     finally:
         for daemon in reversed(daemons):
             daemon.stop()

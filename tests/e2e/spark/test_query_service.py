@@ -52,7 +52,7 @@ def ended(zone: Any, result_id: str) -> dict[str, Any]:
 
 
 def test_a_query_beyond_the_budget_ends_with_the_digest_of_the_inline_engine(
-    environment: dict[str, str], zone: Any, hub: Any, tmp_path: Path
+    spark_environment: dict[str, str], zone: Any, hub: Any, tmp_path: Path
 ) -> None:
     zone.emit("http.request", 40)
     checkpoint = zone.checkpoint()
@@ -82,7 +82,7 @@ def test_a_query_beyond_the_budget_ends_with_the_digest_of_the_inline_engine(
 
 @pytest.mark.long
 def test_a_query_while_the_archive_is_behind_speaks_up_to_where_it_goes(
-    environment: dict[str, str], zone: Any, hub: Any, tmp_path: Path
+    spark_environment: dict[str, str], zone: Any, hub: Any, tmp_path: Path
 ) -> None:
     zone.start("recorder", "serve")
     zone.emit("http.request", 20)

@@ -63,27 +63,29 @@ def bodies_of(sealed: Any, table: str) -> list[bytes]:
 
 
 @pytest.fixture
-def terms_file(terms: AuditTerms, tmp_path: Path) -> Path:
+def terms_file(audit_terms: AuditTerms, tmp_path: Path) -> Path:
     path = tmp_path / "terms"
-    path.write_bytes(terms.to_json())
+    path.write_bytes(audit_terms.to_json())
     return path
 
 
 @pytest.mark.long
 def test_a_cluster_over_a_bucket_makes_the_same_files_as_local_mode(
-    submit: Callable[..., Any],
-    spark: SparkSession,
+    spark_submit: Callable[..., Any],
+    spark_session: SparkSession,
     sealed_in: Callable[[StoreSettings], Any],
-    settings_for: Callable[[str], StoreSettings],
-    terms: AuditTerms,
+    store_settings_for: Callable[[str], StoreSettings],
+    audit_terms: AuditTerms,
     terms_file: Path,
 ) -> None:
-    sealed = sealed_in(settings_for("s3"))
+    sealed = sealed_in(store_settings_for("s3"))
     words = (*words_of(sealed, terms_file), "--table", "there", "--plaintext-at-rest", "yes")
-    done = submit(*words)
+    done = spark_submit(*words)
     assert done.returncode == events_table.OK, done.stderr
     assert "the passphrase" not in done.stderr + done.stdout
-    here = a_job(sealed, terms, "here", sealed.archived.settings).run(spark.sparkContext)
+    here = a_job(sealed, audit_terms, "here", sealed.archived.settings).run(
+        spark_session.sparkContext
+    )
     assert f"{here.chunks} new chunks, {here.rows} events" in done.stdout
     assert files_of(sealed, "there") == files_of(sealed, "here")
     sent = {item.body for item in sealed.sent.values() if item.body is not None}
@@ -94,59 +96,61 @@ def test_a_cluster_over_a_bucket_makes_the_same_files_as_local_mode(
 
 @pytest.mark.long
 def test_nothing_is_written_in_the_clear_unless_it_is_said(
-    submit: Callable[..., Any],
+    spark_submit: Callable[..., Any],
     sealed_in: Callable[[StoreSettings], Any],
-    settings_for: Callable[[str], StoreSettings],
+    store_settings_for: Callable[[str], StoreSettings],
     terms_file: Path,
 ) -> None:
-    sealed = sealed_in(settings_for("s3"))
-    done = submit(*words_of(sealed, terms_file))
+    sealed = sealed_in(store_settings_for("s3"))
+    done = spark_submit(*words_of(sealed, terms_file))
     assert done.returncode == events_table.REFUSED
     assert "--plaintext-at-rest yes" in done.stdout + done.stderr
     assert list(sealed.archived.services.to_read().objects.keys("events/")) == []
 
 
 def test_a_store_that_overwrites_takes_a_table_only_when_it_is_accepted(
-    spark: SparkSession,
+    spark_session: SparkSession,
     sealed_in: Callable[[StoreSettings], Any],
-    overwriting: S3Settings,
-    terms: AuditTerms,
+    overwriting_store: S3Settings,
+    audit_terms: AuditTerms,
 ) -> None:
-    sealed, parser = sealed_in(overwriting), ArgumentParser()
+    sealed, parser = sealed_in(overwriting_store), ArgumentParser()
     add_options(parser)
-    words = ["--endpoint", overwriting.endpoint or "", "--addressing", "path"]
-    strict = store_ref(overwriting.url, vars(parser.parse_args(words)))
+    words = ["--endpoint", overwriting_store.endpoint or "", "--addressing", "path"]
+    strict = store_ref(overwriting_store.url, vars(parser.parse_args(words)))
     with pytest.raises(StoreRefused, match="ignores If-None-Match"):
-        a_job(sealed, terms, "events", strict.settings).run(spark.sparkContext)
+        a_job(sealed, audit_terms, "events", strict.settings).run(spark_session.sparkContext)
     assert files_of(sealed, "events") == set()
     accepting = parser.parse_args([*words, "--accept-overwriting-store"])
-    services = store_ref(overwriting.url, vars(accepting))
-    done = a_job(sealed, terms, "events", services.settings).run(spark.sparkContext)
+    services = store_ref(overwriting_store.url, vars(accepting))
+    done = a_job(sealed, audit_terms, "events", services.settings).run(spark_session.sparkContext)
     assert len(files_of(sealed, "events")) >= done.chunks > 3
 
 
 @pytest.mark.long
 def test_a_submitted_job_takes_a_store_that_overwrites_only_when_it_is_told(
-    submit: Callable[..., Any],
+    spark_submit: Callable[..., Any],
     sealed_in: Callable[[StoreSettings], Any],
-    overwriting: S3Settings,
+    overwriting_store: S3Settings,
     terms_file: Path,
 ) -> None:
-    sealed = sealed_in(overwriting)
+    sealed = sealed_in(overwriting_store)
     words = (*words_of(sealed, terms_file), "--plaintext-at-rest", "yes")
-    refused = submit(*words)
+    refused = spark_submit(*words)
     assert refused.returncode == events_table.REFUSED, refused.stderr
     assert "ignores If-None-Match" in refused.stdout + refused.stderr
-    done = submit(*words, "--accept-overwriting-store")
+    done = spark_submit(*words, "--accept-overwriting-store")
     assert done.returncode == events_table.OK, done.stderr
     assert len(bodies_of(sealed, "events")) > 30
 
 
 def test_a_store_that_overwrites_is_queried_without_being_accepted(
-    spark: SparkSession, sealed_in: Callable[[StoreSettings], Any], overwriting: S3Settings
+    spark_session: SparkSession,
+    sealed_in: Callable[[StoreSettings], Any],
+    overwriting_store: S3Settings,
 ) -> None:
-    archived = sealed_in(overwriting).archived
-    spark.dataSource.register(VeenLog)
-    options = {"store": overwriting.url, "hub_id": archived.hub_id.hex(),
-               "endpoint": overwriting.endpoint, "addressing": "path"}  # fmt: skip
-    assert spark.read.format("veen_log").options(**options).load().count() > 40
+    archived = sealed_in(overwriting_store).archived
+    spark_session.dataSource.register(VeenLog)
+    options = {"store": overwriting_store.url, "hub_id": archived.hub_id.hex(),
+               "endpoint": overwriting_store.endpoint, "addressing": "path"}  # fmt: skip
+    assert spark_session.read.format("veen_log").options(**options).load().count() > 40

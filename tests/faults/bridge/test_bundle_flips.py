@@ -24,14 +24,14 @@ def small() -> bytes:
     return raw
 
 
-def test_the_bundle_is_valid(small: bytes, verdict: Verdict) -> None:
-    assert verdict(small) == "valid"
+def test_the_bundle_is_valid(small: bytes, bundle_verdict: Verdict) -> None:
+    assert bundle_verdict(small) == "valid"
 
 
-def test_refuses_every_flipped_byte(small: bytes, verdict: Verdict) -> None:
+def test_refuses_every_flipped_byte(small: bytes, bundle_verdict: Verdict) -> None:
     masks = [1 << bit for bit in range(8)]
     counter = Counter(
-        verdict(small[:at] + bytes([small[at] ^ mask]) + small[at + 1 :])
+        bundle_verdict(small[:at] + bytes([small[at] ^ mask]) + small[at + 1 :])
         for at in range(len(small))
         for mask in (masks if LONG else masks[at % 8 : at % 8 + 1])
     )
@@ -40,19 +40,21 @@ def test_refuses_every_flipped_byte(small: bytes, verdict: Verdict) -> None:
 
 
 def test_a_byte_inside_a_string_changes_nothing_but_the_hash(
-    small: bytes, verdict: Verdict
+    small: bytes, bundle_verdict: Verdict
 ) -> None:
     at = skip(small, 1) + 20
-    assert verdict(small[:at] + bytes([small[at] ^ 1]) + small[at + 1 :]) == "E.SIG/BUNDLE_ID"
+    assert (
+        bundle_verdict(small[:at] + bytes([small[at] ^ 1]) + small[at + 1 :]) == "E.SIG/BUNDLE_ID"
+    )
 
 
-def test_refuses_every_truncation(small: bytes, verdict: Verdict) -> None:
-    assert {verdict(small[:size]) for size in range(len(small))} == {"E.FORMAT/FRAMING"}
+def test_refuses_every_truncation(small: bytes, bundle_verdict: Verdict) -> None:
+    assert {bundle_verdict(small[:size]) for size in range(len(small))} == {"E.FORMAT/FRAMING"}
 
 
 @pytest.mark.parametrize("more", [b"\x00", b"\xf6", bytes(1 << 20)])
-def test_refuses_bytes_behind_the_end(small: bytes, verdict: Verdict, more: bytes) -> None:
-    assert verdict(small + more) == "E.FORMAT/FRAMING"
+def test_refuses_bytes_behind_the_end(small: bytes, bundle_verdict: Verdict, more: bytes) -> None:
+    assert bundle_verdict(small + more) == "E.FORMAT/FRAMING"
 
 
 @pytest.mark.parametrize(
@@ -69,5 +71,5 @@ def test_refuses_bytes_behind_the_end(small: bytes, verdict: Verdict, more: byte
         b"\x83\x5a\xff\xff\xff\xff" + bytes(1000),
     ],
 )
-def test_refuses_bombs(raw: bytes, verdict: Verdict) -> None:
-    assert verdict(raw) == "E.FORMAT/FRAMING"
+def test_refuses_bombs(raw: bytes, bundle_verdict: Verdict) -> None:
+    assert bundle_verdict(raw) == "E.FORMAT/FRAMING"

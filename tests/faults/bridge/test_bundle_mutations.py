@@ -150,8 +150,10 @@ def at_most(most: int) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def genuine(grown: Any) -> tuple[bytes, bytes]:
-    return grown.bundle(3, 6), bridge_world.World(client=bridge_world.EXPORTER).grow(9).bundle(3, 6)
+def genuine(grown_world: Any) -> tuple[bytes, bytes]:
+    return grown_world.bundle(3, 6), bridge_world.World(client=bridge_world.EXPORTER).grow(
+        9
+    ).bundle(3, 6)
 
 
 @pytest.fixture(scope="module")
@@ -161,8 +163,8 @@ def forgeries(genuine: tuple[bytes, bytes]) -> Iterator[bytes]:
     return (raw for raw in made if raw not in genuine)
 
 
-def test_no_forgery_is_accepted(forgeries: Iterator[bytes], verdict: Verdict) -> None:
-    counter = Counter(verdict(raw) for raw in itertools.islice(forgeries, COUNT))
+def test_no_forgery_is_accepted(forgeries: Iterator[bytes], bundle_verdict: Verdict) -> None:
+    counter = Counter(bundle_verdict(raw) for raw in itertools.islice(forgeries, COUNT))
     assert "valid" not in counter
     # Each kind of check had its share of the work.
     assert len(counter) >= 12
@@ -185,8 +187,8 @@ def test_a_large_bundle_is_verified_in_little_memory(tmp_path: Path) -> None:
         verify_bundle(file, bridge_world.TRUST, None)
 
 
-def test_an_announced_count_allocates_nothing(grown: Any) -> None:
-    header, events, proof = bridge_world.parts(grown.bundle(3, 6))
+def test_an_announced_count_allocates_nothing(grown_world: Any) -> None:
+    header, events, proof = bridge_world.parts(grown_world.bundle(3, 6))
     wide = replace(header, export_seq_to=header.export_seq_from + (1 << 25))
     raw = bridge_world.reseal(wide, events, proof, (1 << 25) + 1)
     with at_most(8 * MIB), pytest.raises(CarrierRefused):

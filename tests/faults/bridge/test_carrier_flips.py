@@ -22,8 +22,8 @@ Change = Callable[[bytes, int], bytes]
 
 
 @pytest.fixture
-def bag(yard: Any) -> Path:
-    (result,) = yard.carry(bridge_world.World(body_bytes=1).grow(1).bundle(1, 1))
+def bag(carrier_factory: Any) -> Path:
+    (result,) = carrier_factory.carry(bridge_world.World(body_bytes=1).grow(1).bundle(1, 1))
     return Path(result)
 
 
@@ -50,79 +50,83 @@ def verdicts(yard: Any, bag: Path, name: str, change: Change) -> list[str]:
 
 @pytest.mark.parametrize("name", [*TAGGED, TAGMANIFEST])
 @pytest.mark.parametrize("change", [flip, cut])
-def test_refuses_a_changed_tag_file(yard: Any, bag: Path, name: str, change: Change) -> None:
-    assert set(verdicts(yard, bag, name, change)) == {"E.SIG/TAG_FILE"}
+def test_refuses_a_changed_tag_file(
+    carrier_factory: Any, bag: Path, name: str, change: Change
+) -> None:
+    assert set(verdicts(carrier_factory, bag, name, change)) == {"E.SIG/TAG_FILE"}
 
 
-def test_refuses_a_changed_signature(yard: Any, bag: Path) -> None:
-    result = set(verdicts(yard, bag, SIGNATURE, flip))
+def test_refuses_a_changed_signature(carrier_factory: Any, bag: Path) -> None:
+    result = set(verdicts(carrier_factory, bag, SIGNATURE, flip))
     assert result == {"E.SIG/CARRIER_SIG", "E.FORMAT/CARRIER_FORMAT"}
 
 
-def test_x02_a_signature_that_is_cut_short_was_not_finished(yard: Any, bag: Path) -> None:
+def test_x02_a_signature_that_is_cut_short_was_not_finished(
+    carrier_factory: Any, bag: Path
+) -> None:
     assert (bag / SIGNATURE).stat().st_size == SIGNATURE_BYTES
-    assert set(verdicts(yard, bag, SIGNATURE, cut)) == {"E.SIZE/INCOMPLETE"}
+    assert set(verdicts(carrier_factory, bag, SIGNATURE, cut)) == {"E.SIZE/INCOMPLETE"}
 
 
 @pytest.mark.parametrize("name", [*TAGGED, TAGMANIFEST, VOLUME])
 @pytest.mark.parametrize("level", Level)
 def test_x02_whatever_is_cut_a_carrier_without_signature_was_not_finished(
-    yard: Any, bag: Path, name: str, level: Level
+    carrier_factory: Any, bag: Path, name: str, level: Level
 ) -> None:
     (bag / SIGNATURE).unlink()
     for size in (0, 1, (bag / name).stat().st_size - 1):
         with (bag / name).open("r+b") as file:
             file.truncate(size)
-        report = yard.check([bag], level)
-        assert report.verdict == yard.standalone([bag]) == "E.SIZE/INCOMPLETE"
+        report = carrier_factory.check([bag], level)
+        assert report.verdict == carrier_factory.standalone([bag]) == "E.SIZE/INCOMPLETE"
         assert "carrier.sig is missing: it was not finished" in str(report.refusal)
-    means = VerifyContext(trust=yard.trust, scratch=yard.root)
+    means = VerifyContext(trust=carrier_factory.trust, scratch=carrier_factory.root)
     with pytest.raises(CarrierRefused) as refused, examined([bag], means):
         pass
     assert refused.value.fault is CarrierFault.INCOMPLETE
 
 
-def test_refuses_a_changed_volume(yard: Any, bag: Path) -> None:
-    result = verdicts(yard, bag, VOLUME, flip)
+def test_refuses_a_changed_volume(carrier_factory: Any, bag: Path) -> None:
+    result = verdicts(carrier_factory, bag, VOLUME, flip)
     assert set(result[:IDENTIFIED]) == {"E.SIZE/INCOMPLETE"}
     assert set(result[IDENTIFIED:]) == {"E.SIG/VOLUME"}
     assert len(result) > HEADER_BYTES
 
 
-def test_refuses_a_volume_that_is_cut_short(yard: Any, bag: Path) -> None:
-    assert set(verdicts(yard, bag, VOLUME, cut)) == {"E.SIZE/INCOMPLETE"}
+def test_refuses_a_volume_that_is_cut_short(carrier_factory: Any, bag: Path) -> None:
+    assert set(verdicts(carrier_factory, bag, VOLUME, cut)) == {"E.SIZE/INCOMPLETE"}
 
 
 @pytest.mark.parametrize("name", [*TAGGED, TAGMANIFEST, SIGNATURE, VOLUME])
-def test_refuses_a_missing_file(yard: Any, bag: Path, name: str) -> None:
+def test_refuses_a_missing_file(carrier_factory: Any, bag: Path, name: str) -> None:
     (bag / name).unlink()
-    assert yard.both([bag]) == "E.SIZE/INCOMPLETE"
-    assert name in str(yard.check([bag]).refusal)
+    assert carrier_factory.both([bag]) == "E.SIZE/INCOMPLETE"
+    assert name in str(carrier_factory.check([bag]).refusal)
 
 
 @pytest.mark.parametrize("name", [*TAGGED, TAGMANIFEST, SIGNATURE])
-def test_never_follows_a_link(yard: Any, bag: Path, name: str) -> None:
+def test_never_follows_a_link(carrier_factory: Any, bag: Path, name: str) -> None:
     (bag / name).rename(bag.parent / "elsewhere")
     (bag / name).symlink_to(bag.parent / "elsewhere")
-    assert yard.both([bag]) == "E.FORMAT/MEDIUM"
+    assert carrier_factory.both([bag]) == "E.FORMAT/MEDIUM"
 
 
-def test_a_volume_that_is_a_link_is_not_there(yard: Any, bag: Path) -> None:
+def test_a_volume_that_is_a_link_is_not_there(carrier_factory: Any, bag: Path) -> None:
     (bag / VOLUME).rename(bag.parent / "elsewhere")
     (bag / VOLUME).symlink_to(bag.parent / "elsewhere")
-    assert yard.both([bag]) == "E.SIZE/INCOMPLETE"
+    assert carrier_factory.both([bag]) == "E.SIZE/INCOMPLETE"
 
 
-def test_refuses_too_many_files(yard: Any, bag: Path) -> None:
+def test_refuses_too_many_files(carrier_factory: Any, bag: Path) -> None:
     for number in range(1030):
         (bag / "data" / f"x{number}").touch()
-    assert yard.both([bag]) == "E.FORMAT/MEDIUM"
+    assert carrier_factory.both([bag]) == "E.FORMAT/MEDIUM"
 
 
-def test_refuses_a_tag_file_without_end(yard: Any, bag: Path) -> None:
+def test_refuses_a_tag_file_without_end(carrier_factory: Any, bag: Path) -> None:
     with (bag / "LABEL.txt").open("r+b") as file:
         file.truncate(1 << 40)
-    assert yard.both([bag]) == "E.FORMAT/MEDIUM"
+    assert carrier_factory.both([bag]) == "E.FORMAT/MEDIUM"
 
 
 @pytest.mark.parametrize(
@@ -132,14 +136,14 @@ def test_refuses_a_tag_file_without_end(yard: Any, bag: Path) -> None:
 )
 @pytest.mark.parametrize("folder", [".", "data"])
 def test_refuses_names_that_another_file_system_takes_for_one(
-    yard: Any, bag: Path, names: tuple[str, str], folder: str
+    carrier_factory: Any, bag: Path, names: tuple[str, str], folder: str
 ) -> None:
     for name in names:
         (bag / folder / name).touch()
-    assert yard.both([bag]) == "E.FORMAT/MEDIUM"
+    assert carrier_factory.both([bag]) == "E.FORMAT/MEDIUM"
 
 
-def test_says_what_is_needed_to_read_a_newer_format(yard: Any, bag: Path) -> None:
+def test_says_what_is_needed_to_read_a_newer_format(carrier_factory: Any, bag: Path) -> None:
     raw = (bag / CARRIER).read_bytes()
     # A later version has a field that is not known here.
     newer = bytes([raw[0] + 1]) + b"\x01\x02" + raw[3:] + b"\x0c\x00"
@@ -147,6 +151,6 @@ def test_says_what_is_needed_to_read_a_newer_format(yard: Any, bag: Path) -> Non
     (bag / CARRIER).write_bytes(newer)
     (bag / TAGMANIFEST).write_bytes(tagmanifest(tags))
     (bag / SIGNATURE).write_bytes(CarrierSig.of(bridge_world.EXPORTER, tagmanifest(tags)).encode())
-    assert yard.both([bag]) == "E.FORMAT/CARRIER_VERSION"
+    assert carrier_factory.both([bag]) == "E.FORMAT/CARRIER_VERSION"
     for level in Level:
-        assert "needs >= v2" in str(yard.check([bag], level).refusal)
+        assert "needs >= v2" in str(carrier_factory.check([bag], level).refusal)

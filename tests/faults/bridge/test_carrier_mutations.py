@@ -37,8 +37,8 @@ def sign_again(bag: Path) -> None:
     (bag / SIGNATURE).write_bytes(signature.encode())
 
 
-def test_no_table_that_is_wrong_is_accepted(yard: Any, grown: Any) -> None:
-    (bag,) = yard.carry(grown.bundle(2, 4), Packing(volume_bytes=1500))
+def test_no_table_that_is_wrong_is_accepted(carrier_factory: Any, grown_world: Any) -> None:
+    (bag,) = carrier_factory.carry(grown_world.bundle(2, 4), Packing(volume_bytes=1500))
     path, chance = bag / "carrier.cbor", random.Random(11)
     raw = path.read_bytes()
     counter: Counter[str] = Counter()
@@ -49,7 +49,7 @@ def test_no_table_that_is_wrong_is_accepted(yard: Any, grown: Any) -> None:
             continue
         path.write_bytes(forged)
         sign_again(bag)
-        counter[yard.both([bag])] += 1
+        counter[carrier_factory.both([bag])] += 1
     assert "valid" not in counter
     assert len(counter) >= 4
 

@@ -70,24 +70,24 @@ class Zygote:
 
 
 @pytest.fixture
-def zygote(open_hub: Any, tmp_path: Path) -> Iterator[Zygote]:
-    client_producer.a_client(tmp_path / "client", open_hub.url).close()
-    result = Zygote(tmp_path / "client", open_hub.url)
+def zygote(open_client_hub: Any, tmp_path: Path) -> Iterator[Zygote]:
+    client_producer.a_client(tmp_path / "client", open_client_hub.url).close()
+    result = Zygote(tmp_path / "client", open_client_hub.url)
     yield result
     result.close()
 
 
 @pytest.fixture
-def check(open_hub: Any, tmp_path: Path) -> Callable[[Zygote], None]:
+def check(open_client_hub: Any, tmp_path: Path) -> Callable[[Zygote], None]:
     """Everything promised is in the log once and in order, and so is what was not told of."""
 
     def checked(zygote: Zygote) -> None:
         zygote.start(-1)
         assert zygote.wait() == 0
-        with client_producer.a_client(tmp_path / "client", open_hub.url) as client:
+        with client_producer.a_client(tmp_path / "client", open_client_hub.url) as client:
             assert client.pending() == 0
             for stream in STREAMS:
-                log = client_producer.log_of(open_hub.client(), stream)
+                log = client_producer.log_of(open_client_hub.client(), stream)
                 own = [
                     entry
                     for entry in log.entries

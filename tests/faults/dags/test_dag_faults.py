@@ -30,9 +30,9 @@ max_chunk_bytes = 4500
 
 
 @pytest.fixture(scope="module")
-def z1(database: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def z1(airflow_database: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """With chunks that are sealed after a few events, as the table of events wants them."""
-    with zone_pair(tmp_path_factory.mktemp("faults"), database, SMALL) as (result, _):
+    with zone_pair(tmp_path_factory.mktemp("faults"), airflow_database, SMALL) as (result, _):
         result.configure("[dags.acting]", FOLD)
         result.emit(20)
         yield result

@@ -45,10 +45,10 @@ def release(workers: list[subprocess.Popen[str]]) -> None:
 
 
 def test_of_processes_that_race_one_wins_the_key_and_one_moves_the_head(
-    settings: StoreSettings, store: Store
+    store_settings: StoreSettings, store: Store
 ) -> None:
     rounds, everyone = 200 if LONG else 12, range(4)
-    workers = [start(settings, "race", number, rounds) for number in everyone]
+    workers = [start(store_settings, "race", number, rounds) for number in everyone]
     moved = []
     for turn in range(rounds):
         release(workers)
@@ -64,13 +64,13 @@ def test_of_processes_that_race_one_wins_the_key_and_one_moves_the_head(
 
 
 def test_a_killed_writer_leaves_whole_objects_or_none(
-    settings: StoreSettings, store: Store
+    store_settings: StoreSettings, store: Store
 ) -> None:
     chance = random.Random(9)
-    kills = (10 if LONG else 1) * (14 if isinstance(settings, FileSettings) else 3)
+    kills = (10 if LONG else 1) * (14 if isinstance(store_settings, FileSettings) else 3)
     seen: set[str] = set()
     for _ in range(kills):
-        stored = write_and_be_killed(start(settings, "write", 0, len(seen)), chance)
+        stored = write_and_be_killed(start(store_settings, "write", 0, len(seen)), chance)
         keys = set(store.objects.keys("k/"))
         assert {f"k/{number:06}" for number in stored} <= keys
         for key in keys - seen:
@@ -78,10 +78,10 @@ def test_a_killed_writer_leaves_whole_objects_or_none(
         seen = keys
         assert sorted(seen) == [f"k/{number:06}" for number in range(len(seen))]
     assert len(seen) > kills
-    if isinstance(settings, FileSettings):
-        writer = start(settings, "write", 0, 0)
+    if isinstance(store_settings, FileSettings):
+        writer = start(store_settings, "write", 0, 0)
         assert line_of(writer) == "ready\n"
-        assert list((settings.root / "staging").iterdir()) == []
+        assert list((store_settings.root / "staging").iterdir()) == []
         _kill(writer)
 
 

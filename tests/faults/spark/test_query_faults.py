@@ -115,7 +115,7 @@ def change(archived: Any, world: Any, name: str, edit: Callable[[bytes], bytes |
 
 
 def test_an_archive_that_ends_before_the_checkpoint_is_named(
-    spark: SparkSession, world: Any, tmp_path: Path
+    spark_session: SparkSession, world: Any, tmp_path: Path
 ) -> None:
     behind = world.archived_early(FileSettings(tmp_path / "store"))
     ends = [item.end(HTTP).last_seq for item in (world.early, world.checkpoint)]
@@ -125,28 +125,28 @@ def test_an_archive_that_ends_before_the_checkpoint_is_named(
         f"ends at stream_seq {ends[0]} of {HTTP}, the checkpoint at {ends[1]}: run veen archive"
     )
     with pytest.raises(NotInArchive, match=detail):
-        answer(spark.sparkContext, world.site(behind), world.checkpoint, questions)
+        answer(spark_session.sparkContext, world.site(behind), world.checkpoint, questions)
     assert not (tmp_path / "out").exists()
 
 
 def test_a_missing_chunk_is_named_and_nothing_is_left(
-    spark: SparkSession, world: Any, archived: Any, tmp_path: Path
+    spark_session: SparkSession, world: Any, archived: Any, tmp_path: Path
 ) -> None:
     name = world.files(HTTP)[1]
     change(archived, world, name, lambda _: None)
     questions = questions_of([a_question(scope=[FILLED[1]]), a_question()], tmp_path / "out")
     with pytest.raises(Untrusted, match=f"{HTTP}: the archive lacks {name}"):
-        answer(spark.sparkContext, world.site(archived), world.checkpoint, questions)
+        answer(spark_session.sparkContext, world.site(archived), world.checkpoint, questions)
     assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_a_checkpoint_that_the_hub_did_not_sign_is_refused(
-    spark: SparkSession, world: Any, archived: Any, tmp_path: Path
+    spark_session: SparkSession, world: Any, archived: Any, tmp_path: Path
 ) -> None:
     forged = replace(world.checkpoint, created_at=world.checkpoint.created_at + 1)
     questions = questions_of([a_question()], tmp_path / "out")
     with pytest.raises(Untrusted, match="not signed by its hub"):
-        answer(spark.sparkContext, world.site(archived), forged, questions)
+        answer(spark_session.sparkContext, world.site(archived), forged, questions)
 
 
 def test_no_flipped_bit_below_the_checkpoint_is_silent(world: Any, archived: Any) -> None:

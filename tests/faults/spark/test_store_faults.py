@@ -45,7 +45,7 @@ def check_that_it_was_hit(proxy: Any) -> None:
 
 
 def test_an_audit_among_faults_gives_the_report_of_the_hub(
-    spark: SparkSession, in_bucket: Any, terms: AuditTerms, proxy: Any
+    spark_session: SparkSession, in_bucket: Any, audit_terms: AuditTerms, proxy: Any
 ) -> None:
     path = max((in_bucket.root / "log").glob("*.log"), key=lambda item: item.stat().st_size)
     raw = bytearray(path.read_bytes())
@@ -53,31 +53,31 @@ def test_an_audit_among_faults_gives_the_report_of_the_hub(
     in_bucket.plant(f"log/{path.name}", bytes(raw))
     proxy.plan(7, out_of=300)
     inventory = in_archive(through(proxy, in_bucket.settings), in_bucket.hub_id)
-    pool = SparkAuditPool(spark.sparkContext, inventory.files).pool()
-    report = audit(inventory, terms, Depth.FULL, pool)
+    pool = SparkAuditPool(spark_session.sparkContext, inventory.files).pool()
+    report = audit(inventory, audit_terms, Depth.FULL, pool)
     check_that_it_was_hit(proxy)
     assert [fault.file for fault in report.faults] == [f"log/{path.name}"]
     assert report.to_json() == driven_hub.check(in_bucket.root).to_json()
 
 
 def test_a_table_written_among_faults_has_every_event_once(
-    spark: SparkSession,
+    spark_session: SparkSession,
     sealed_in: Callable[[StoreSettings], Any],
-    settings_for: Callable[[str], StoreSettings],
-    terms: AuditTerms,
+    store_settings_for: Callable[[str], StoreSettings],
+    audit_terms: AuditTerms,
     proxy: Any,
 ) -> None:
-    sealed_hub = sealed_in(settings_for("s3"))
+    sealed_hub = sealed_in(store_settings_for("s3"))
     archived = sealed_hub.archived
     job = EventsJob(
         services=through(proxy, archived.settings),
         hub_id=archived.hub_id,
         table="events",
         reader=ReaderIdentity(sealed_hub.client, sealed_hub.passphrase_file),
-        terms=terms,
+        terms=audit_terms,
     )
     proxy.plan(11, out_of=300)
-    outcome = job.run(spark.sparkContext)
+    outcome = job.run(spark_session.sparkContext)
     check_that_it_was_hit(proxy)
     table = EventTable(archived.services.to_read(), "events", archived.hub_id)
     assert outcome.refused == ()

@@ -23,15 +23,15 @@ from support.bridge import bridge_world
 
 
 @pytest.fixture
-def bag(yard: Any, grown: Any) -> Path:
-    (result,) = yard.carry(grown.bundle(2, 4), Packing(volume_bytes=1500))
+def bag(carrier_factory: Any, grown_world: Any) -> Path:
+    (result,) = carrier_factory.carry(grown_world.bundle(2, 4), Packing(volume_bytes=1500))
     return Path(result)
 
 
 @pytest.fixture
-def elsewhere(yard: Any) -> Path:
+def elsewhere(carrier_factory: Any) -> Path:
     """A directory of this machine that whoever carries the medium would like to have written."""
-    result: Path = yard.new()
+    result: Path = carrier_factory.new()
     (result / "mine").write_bytes(b"mine")
     return result
 
@@ -46,9 +46,9 @@ def untouched(folder: Path) -> bool:
 
 
 def test_h09_an_export_does_not_follow_a_link_at_agb0(
-    yard: Any, bag: Path, elsewhere: Path
+    carrier_factory: Any, bag: Path, elsewhere: Path
 ) -> None:
-    medium = yard.new()
+    medium = carrier_factory.new()
     (medium / "agb0").symlink_to(elsewhere)
     with pytest.raises(BadMedium, match=r"agb0.*symbolic link.*use another medium"):
         delivered(bag, medium)
@@ -58,9 +58,9 @@ def test_h09_an_export_does_not_follow_a_link_at_agb0(
 
 
 def test_h09_an_export_does_not_follow_a_link_at_the_bag(
-    yard: Any, bag: Path, elsewhere: Path
+    carrier_factory: Any, bag: Path, elsewhere: Path
 ) -> None:
-    medium = yard.new()
+    medium = carrier_factory.new()
     (medium / "agb0").mkdir()
     (medium / "agb0" / bag.name).symlink_to(elsewhere)
     for discards in (False, True):
@@ -71,9 +71,9 @@ def test_h09_an_export_does_not_follow_a_link_at_the_bag(
 
 @pytest.mark.parametrize("name", ["data", "carrier.sig", "tagmanifest-sha256.txt", "LABEL.txt"])
 def test_h09_the_read_back_of_an_earlier_run_does_not_follow_a_link(
-    yard: Any, bag: Path, name: str
+    carrier_factory: Any, bag: Path, name: str
 ) -> None:
-    medium = yard.new()
+    medium = carrier_factory.new()
     (written,) = delivered(bag, medium)
     assert delivered(bag, medium) == (written,)
     (written / name).rename(medium / "moved")
@@ -83,10 +83,10 @@ def test_h09_the_read_back_of_an_earlier_run_does_not_follow_a_link(
 
 
 def test_h09_a_link_that_appears_while_it_is_written_leads_nowhere(
-    yard: Any, bag: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+    carrier_factory: Any, bag: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Directories are held open: whoever swaps one for a link is not followed."""
-    medium, real = yard.new(), os.fdatasync
+    medium, real = carrier_factory.new(), os.fdatasync
     swapped: list[Any] = []
 
     def swap(fd: int) -> None:
@@ -102,9 +102,9 @@ def test_h09_a_link_that_appears_while_it_is_written_leads_nowhere(
 
 
 def test_h09_a_probe_does_not_follow_a_link(
-    yard: Any, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+    carrier_factory: Any, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    medium = yard.new()
+    medium = carrier_factory.new()
     result = os.statvfs(medium)
     statvfs_result = os.statvfs_result(
         [1, 1, result[2], 12 << 20, 12 << 20, *result[5:8], 0, result[9]]
@@ -118,26 +118,26 @@ def test_h09_a_probe_does_not_follow_a_link(
 
 
 @pytest.mark.parametrize("at", ["agb0", "bag", "data", "carrier.sig", "volume"])
-def test_h09_a_check_does_not_follow_a_link(yard: Any, bag: Path, at: str) -> None:
-    medium, away = yard.new(), yard.new()
+def test_h09_a_check_does_not_follow_a_link(carrier_factory: Any, bag: Path, at: str) -> None:
+    medium, away = carrier_factory.new(), carrier_factory.new()
     written = write_medium(bag, medium)
-    assert yard.check(carriers([medium])[0]).ok
+    assert carrier_factory.check(carriers([medium])[0]).ok
     (volume,) = list((written / "data").iterdir())[:1]
     places = {"agb0": written.parent, "bag": written, "volume": volume}
     place = places.get(at, written / at)
     place.rename(away / "moved")
     place.symlink_to(away / "moved")
     (result,) = carriers([medium])
-    fault = yard.check(result).refusal.fault
+    fault = carrier_factory.check(result).refusal.fault
     # A volume that is a link is no volume; everything else is refused as what it is.
     is_lost = at in ("volume", "data")
     assert fault is (CarrierFault.INCOMPLETE if is_lost else CarrierFault.MEDIUM)
     (given,) = carriers([medium / "agb0" / bag.name])
-    assert not yard.check(given).ok
+    assert not carrier_factory.check(given).ok
 
 
 def test_h08_a_medium_that_fails_late_refuses_the_carrier_and_ends_nothing_else(
-    yard: Any, bag: Path, monkeypatch: pytest.MonkeyPatch
+    carrier_factory: Any, bag: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The hashes hold, and a sector goes bad before the content is read."""
     reads, real = [0, 0], os.pread
@@ -149,9 +149,9 @@ def test_h08_a_medium_that_fails_late_refuses_the_carrier_and_ends_nothing_else(
         return real(fd, size, at)
 
     monkeypatch.setattr(os, "pread", failing)
-    assert yard.check([bag], Level.INTACT).ok
+    assert carrier_factory.check([bag], Level.INTACT).ok
     reads[0], reads[1] = 0, reads[0]
-    report = yard.check([bag])
+    report = carrier_factory.check([bag])
     assert report.refusal.fault is CarrierFault.MEDIUM
     assert "cannot be read: Input/output error" in str(report.refusal)
 
@@ -198,12 +198,12 @@ else:
 """
 
 
-def test_h09_a_mount_at_agb0_is_neither_written_nor_read(yard: Any, bag: Path) -> None:
+def test_h09_a_mount_at_agb0_is_neither_written_nor_read(carrier_factory: Any, bag: Path) -> None:
     alone = ["unshare", "--map-root-user", "--mount"]
     if subprocess.run([*alone, "true"], capture_output=True, check=False).returncode:
         pytest.skip("no mount namespace can be made here")
-    script = yard.root / "mounted.py"
+    script = carrier_factory.root / "mounted.py"
     script.write_text(MOUNTED)
-    command = [*alone, sys.executable, str(script), str(bag), str(yard.new())]
+    command = [*alone, sys.executable, str(script), str(bag), str(carrier_factory.new())]
     run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert run.returncode == 0, run.stderr[-2000:]

@@ -32,11 +32,11 @@ def run(*words: str | Path, alone: bool = False, file: Path = SOURCE) -> Any:
 
 
 @pytest.fixture
-def medium(yard: Any, grown: Any) -> Path:
+def medium(carrier_factory: Any, grown_world: Any) -> Path:
     """Two carriers, as an exporter writes them."""
-    result: Path = yard.new()
+    result: Path = carrier_factory.new()
     for first, last in ((2, 4), (5, 8)):
-        (bag,) = yard.carry(grown.bundle(first, last))
+        (bag,) = carrier_factory.carry(grown_world.bundle(first, last))
         staged = StagedCarrier(bridge_world.carrier_of(bag), (bag,))
         deliver(staged, Media(roots=(result,), medium_id="stick"))
     return result
@@ -52,33 +52,35 @@ def test_h36_help_is_help_and_a_wrong_call_is_told_in_a_line() -> None:
         assert result.stderr.startswith("usage: standalone_verifier.py [-h] [--hub-identity FILE]")
 
 
-def test_h36_a_missing_library_is_named(yard: Any) -> None:
-    for argv in ((), ("--help",), (yard.trust_dir, yard.root)):
+def test_h36_a_missing_library_is_named(carrier_factory: Any) -> None:
+    for argv in ((), ("--help",), (carrier_factory.trust_dir, carrier_factory.root)):
         result = run(*argv, alone=True)
         assert result.returncode == 2
         assert result.stderr.splitlines()[-1] == "PyNaCl is missing: run pip install pynacl"
 
 
-def test_h36_a_trust_store_that_is_none_gives_no_verdict(yard: Any, medium: Path) -> None:
-    for trust in (yard.root / "nowhere", medium / verifier_name()):
+def test_h36_a_trust_store_that_is_none_gives_no_verdict(
+    carrier_factory: Any, medium: Path
+) -> None:
+    for trust in (carrier_factory.root / "nowhere", medium / verifier_name()):
         result = run(trust, medium)
         assert result.returncode == 2
         assert "no verdict" in result.stderr
         assert "valid" not in result.stdout
     # Nobody is trusted in an empty one.
-    result = run(yard.new(), medium)
+    result = run(carrier_factory.new(), medium)
     assert (result.returncode, result.stdout.splitlines()[-1]) == (1, "E.AUTH/SIGNER")
 
 
 def test_h36_the_root_of_a_medium_is_verified_by_the_file_that_lies_on_it(
-    yard: Any, grown: Any, medium: Path
+    carrier_factory: Any, grown_world: Any, medium: Path
 ) -> None:
-    result = run(yard.trust_dir, medium, file=medium / verifier_name())
+    result = run(carrier_factory.trust_dir, medium, file=medium / verifier_name())
     assert result.returncode == 0, result.stdout
     lines = result.stdout.splitlines()
     assert lines[-2:] == ["2 of 2 carriers are valid", "valid"]
     for first, last in ((2, 4), (5, 8)):
-        bundle_id = bridge_world.bundle_id_of(grown.bundle(first, last))
+        bundle_id = bridge_world.bundle_id_of(grown_world.bundle(first, last))
         assert f"stream: {bridge_world.STREAM}, events {first} to {last}" in lines
         assert f"words: {words(bundle_id)}" in lines
     assert f"hub: {bridge_world.IDENTITY.hub_id.hex()}" in lines
@@ -87,21 +89,21 @@ def test_h36_the_root_of_a_medium_is_verified_by_the_file_that_lies_on_it(
     assert any(line.startswith("not verified: other ranges") for line in lines)
 
 
-def test_h36_each_carrier_of_a_medium_has_its_verdict(yard: Any, medium: Path) -> None:
+def test_h36_each_carrier_of_a_medium_has_its_verdict(carrier_factory: Any, medium: Path) -> None:
     first, second = sorted((medium / "agb0").iterdir())
     volume = next((first / "data").iterdir())
     raw = bytearray(volume.read_bytes())
     raw[200] ^= 1
     volume.write_bytes(raw)
     (medium / "agb0" / "\u00e9").mkdir()
-    result = run(yard.trust_dir, medium)
+    result = run(carrier_factory.trust_dir, medium)
     lines = result.stdout.splitlines()
     assert (result.returncode, lines[-2]) == (1, "1 of 3 carriers are valid")
     assert f"E.SIG/VOLUME: {first}" in lines
     assert f"valid: {second}" in lines
     assert any(line.startswith("E.SIZE/INCOMPLETE: ") and "\\xe9" in line for line in lines)
     shutil.rmtree(medium / "agb0")
-    assert run(yard.trust_dir, medium).returncode == 1
+    assert run(carrier_factory.trust_dir, medium).returncode == 1
 
 
 UNPRIVILEGED = """import locale, os, runpy, shutil, sys
@@ -111,13 +113,13 @@ sys.exit(main(sys.argv[2:]))"""
 
 
 def test_h08_a_bag_that_cannot_be_read_keeps_no_other_from_its_verdict(
-    yard: Any, medium: Path
+    carrier_factory: Any, medium: Path
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         place.chmod(0o755)
         shutil.copytree(medium, place / "medium")
-        shutil.copytree(yard.trust_dir, place / "trust")
+        shutil.copytree(carrier_factory.trust_dir, place / "trust")
         for path in place.rglob("*"):
             path.chmod(0o755)
         (place / "medium" / "agb0" / "closed").mkdir(mode=0)
@@ -138,10 +140,10 @@ def test_h36_its_hash_is_in_the_documentation_and_in_its_name(medium: Path) -> N
     assert (medium / f"agb0-verifier-{digest[:16]}.py").read_bytes() == SOURCE.read_bytes()
 
 
-def test_h36_another_file_under_its_name_is_refused(yard: Any, grown: Any) -> None:
-    medium = yard.new()
+def test_h36_another_file_under_its_name_is_refused(carrier_factory: Any, grown_world: Any) -> None:
+    medium = carrier_factory.new()
     (medium / verifier_name()).write_bytes(b"print('valid')\n")
-    (bag,) = yard.carry(grown.bundle(2, 4))
+    (bag,) = carrier_factory.carry(grown_world.bundle(2, 4))
     staged = StagedCarrier(bridge_world.carrier_of(bag), (bag,))
     with pytest.raises(BadMedium, match=r"got other bytes; do not run it"):
         deliver(staged, Media(roots=(medium,), medium_id="stick"))

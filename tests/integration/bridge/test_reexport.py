@@ -35,10 +35,15 @@ def test_a_carrier_is_the_same_in_any_surroundings() -> None:
     assert {reexport(number) for number in range(1, COUNT)} == {first}
 
 
-def test_cutting_it_otherwise_does_not_change_the_bundle(yard: Any, grown: Any) -> None:
-    raw = grown.bundle(2, 8)
+def test_cutting_it_otherwise_does_not_change_the_bundle(
+    carrier_factory: Any, grown_world: Any
+) -> None:
+    raw = grown_world.bundle(2, 8)
     packings = [Preset.CD.packing(), Packing(volume_bytes=700), Packing(volume_bytes=950, parity=3)]
-    result = [yard.check(yard.carry(raw, packing)).bundle.header for packing in packings]
+    result = [
+        carrier_factory.check(carrier_factory.carry(raw, packing)).bundle.header
+        for packing in packings
+    ]
     assert len({item.bundle_id for item in result}) == 1
     assert all(item == result[0] for item in result)
 

@@ -51,18 +51,18 @@ def lines(command: Any) -> Iterator[list[str]]:
 
 
 @pytest.fixture(scope="module")
-def ready(called: Callable[..., Any], home: Path) -> Path:
-    assert called("keygen", "--out", "me", "--insecure-plain").code == 0
-    (home / "msg").write_bytes(b"\x80")
-    return home
+def ready(call_in_home: Callable[..., Any], cli_home: Path) -> Path:
+    assert call_in_home("keygen", "--out", "me", "--insecure-plain").code == 0
+    (cli_home / "msg").write_bytes(b"\x80")
+    return cli_home
 
 
 @pytest.mark.parametrize("words", ALL, ids=" ".join)
 def test_ends_with_a_code_and_a_line(
-    words: tuple[str, ...], ready: Path, called: Callable[..., Any]
+    words: tuple[str, ...], ready: Path, call_in_home: Callable[..., Any]
 ) -> None:
     for line in lines(ALL[words]):
-        done = called(*words, *line, VEEN_HUB="nowhere", VEEN_CLIENT="me")
+        done = call_in_home(*words, *line, VEEN_HUB="nowhere", VEEN_CLIENT="me")
         assert done.code in range(5), (line, done)
         assert "Traceback" not in done.err
         if done.code:

@@ -44,11 +44,11 @@ read = ["record/*"]
 
 
 @pytest.fixture(scope="module")
-def detail(called: Veen) -> Callable[..., Any]:
+def detail(call_in_home: Veen) -> Callable[..., Any]:
     """Runs a command that must do; its JSON."""
 
     def run(*words: object, **more: Any) -> Any:
-        done = called(*words, "--json", **more)
+        done = call_in_home(*words, "--json", **more)
         assert done.code == 0, (words, done)
         result = (
             [json.loads(line) for line in done.out.splitlines()] if words[0] == "stream" else ()
@@ -59,16 +59,16 @@ def detail(called: Veen) -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def world(home: Path, detail: Callable[..., Any]) -> None:
+def world(cli_home: Path, detail: Callable[..., Any]) -> None:
     """A hub that one principal may read, by key or by token; and ``me``, who may only write."""
     detail("keygen", "--out", "me", "--insecure-plain")
     key = detail("keygen", "--out", "auditor", "--insecure-plain")["client_id"]
     settings = SETTINGS.format(key=key, token=h(TOKEN.encode()).hex())
-    (home / "hub.toml").write_text(settings)
-    (home / "token").write_text(f"{TOKEN}\n")
+    (cli_home / "hub.toml").write_text(settings)
+    (cli_home / "token").write_text(f"{TOKEN}\n")
     address = f"127.0.0.1:{free_port()}"
     start = ("hub", "start", "--data-dir", "hub", "--config", "hub.toml", "--listen", address)
-    assert cli_binary.veen(*start, cwd=home).code == 0
+    assert cli_binary.veen(*start, cwd=cli_home).code == 0
 
 
 def by(client: str, *more: str) -> tuple[str, ...]:
@@ -81,38 +81,42 @@ BEARER = by("me", "--token-file", "token")
 
 @pytest.mark.parametrize("profile", [(), HOURLY[2:]], ids=["plain", "epochs"])
 def test_a_stream_that_the_hub_does_not_know_is_4(
-    called: Veen, detail: Callable[..., Any], profile: tuple[str, ...]
+    call_in_home: Veen, detail: Callable[..., Any], profile: tuple[str, ...]
 ) -> None:
     words = ("stream", *BEARER, "--stream", "record/typo", *profile)
-    done = called(*words)
+    done = call_in_home(*words)
     assert (done.code, done.out) == (4, "")
     assert done.err.startswith("veen: stream record/typo: no messages; the hub does not know it")
-    done = called(*words, "--json")
+    done = call_in_home(*words, "--json")
     assert (done.code, json.loads(done.out)["code"]) == (4, "UNKNOWN_STREAM")
 
 
-def test_a_stream_without_messages_is_no_error(called: Veen, detail: Callable[..., Any]) -> None:
+def test_a_stream_without_messages_is_no_error(
+    call_in_home: Veen, detail: Callable[..., Any]
+) -> None:
     assert detail("stream", *BEARER, "--stream", "record/empty") == []
     detail("send", *by("me"), *LINE, "--body", "1")
-    done = called("stream", *BEARER, *LINE, "--from", "1000000")
+    done = call_in_home("stream", *BEARER, *LINE, "--from", "1000000")
     assert (done.code, done.out, done.err) == (0, "", "")
 
 
-def test_a_message_is_for_whom_it_is_sealed_to(called: Veen, detail: Callable[..., Any]) -> None:
+def test_a_message_is_for_whom_it_is_sealed_to(
+    call_in_home: Veen, detail: Callable[..., Any]
+) -> None:
     body = json.dumps({"n": [1, -2.5, None, "ß"]})
     sent = detail("send", *by("me"), *LINE, "--body", body, "--to", "auditor/identity_card.pub")
     (read,) = detail("stream", *AUDITOR, *LINE, "--from", sent["stream_seq"])
     assert read["body"] == json.loads(body)
     (sealed,) = detail("stream", *BEARER, *LINE, "--from", sent["stream_seq"])
     assert (sealed["opened"], "body" in sealed, "header" in sealed) == (False, False, False)
-    assert "sealed to another recipient" in called("stream", *BEARER, *LINE).out
+    assert "sealed to another recipient" in call_in_home("stream", *BEARER, *LINE).out
 
 
-def test_who_is_no_principal_reads_nothing(called: Veen) -> None:
-    done = called("stream", *by("me"), *LINE)
+def test_who_is_no_principal_reads_nothing(call_in_home: Veen) -> None:
+    done = call_in_home("stream", *by("me"), *LINE)
     assert (done.code, done.out) == (4, "")
     assert "E.UNAUTHORIZED" in done.err
-    done = called("stream", *by("me", "--principal", "auditor"), *LINE)
+    done = call_in_home("stream", *by("me", "--principal", "auditor"), *LINE)
     assert (done.code, "E.UNAUTHORIZED" in done.err) == (4, True)
 
 
@@ -127,9 +131,9 @@ def test_who_is_no_principal_reads_nothing(called: Veen) -> None:
     ids=["stdin", "raw stdin", "file", "empty"],
 )
 def test_a_body_comes_from_where_it_is_said(
-    options: tuple[str, ...], stdin: bytes, found: dict[str, Any], home: Path, detail: Any
+    options: tuple[str, ...], stdin: bytes, found: dict[str, Any], cli_home: Path, detail: Any
 ) -> None:
-    (home / "body.json").write_text('["file"]')
+    (cli_home / "body.json").write_text('["file"]')
     sent = detail("send", *by("me"), *LINE, *options, stdin=stdin)
     (read,) = detail("stream", *BEARER, *LINE, "--from", sent["stream_seq"])
     assert {name: read[name] for name in ("body", "body_hex") if name in read} == found
@@ -146,64 +150,66 @@ def test_the_header_is_as_it_was_given(detail: Callable[..., Any]) -> None:
 
 
 def test_a_stream_with_epochs_and_padding_needs_its_profile(
-    called: Veen, detail: Callable[..., Any]
+    call_in_home: Veen, detail: Callable[..., Any]
 ) -> None:
     sent = detail("send", *by("me"), *HOURLY, "--body", '"padded"')
     assert sent["stream_seq"] == 1
     (read,) = detail("stream", *BEARER, *HOURLY)
     assert (read["body"], read["msg_id"]) == ("padded", sent["msg_id"])
-    done = called(
+    done = call_in_home(
         "send", *by("me"), "--stream", "record/hourly", "--epoch-sec", "3600", "--body", "1"
     )
     assert (done.code, "E.FORMAT/PROFILE" in done.err) == (4, True)
 
 
 def test_attachments_must_be_all_there_unchanged_and_in_place(
-    home: Path, called: Veen, detail: Callable[..., Any]
+    cli_home: Path, call_in_home: Veen, detail: Callable[..., Any]
 ) -> None:
     for name in ("a", "b"):
-        (home / name).write_bytes(name.encode() * 1000)
+        (cli_home / name).write_bytes(name.encode() * 1000)
     attach = ("--attach", "a", "--attach", "b")
     detail("send", *by("me"), *LINE, "--body", "{}", *attach, "--dump-msg", "m.cbor")
     check = ("attachment", "verify", "--msg", "m.cbor", "--client", "me")
     swapped = ("--file", "b", "--file", "a")
     assert len(detail(*check, "--file", "a", "--file", "b")["attachments"]) == 2
     assert len(detail(*check, *swapped, "--index", "1", "--index", "0")["attachments"]) == 2
-    assert called(*check, *swapped).code == 3
-    assert called(*check, "--file", "a").code == 3
-    assert called(*check, *swapped, "--index", "1", "--index", "1").code == 1
-    (home / "b").write_bytes(b"c" + b"b" * 999)
-    assert called(*check, "--file", "a", "--file", "b").code == 3
-    other = called("attachment", "verify", "--msg", "m.cbor", "--client", "auditor", "--file", "a")
+    assert call_in_home(*check, *swapped).code == 3
+    assert call_in_home(*check, "--file", "a").code == 3
+    assert call_in_home(*check, *swapped, "--index", "1", "--index", "1").code == 1
+    (cli_home / "b").write_bytes(b"c" + b"b" * 999)
+    assert call_in_home(*check, "--file", "a", "--file", "b").code == 3
+    other = call_in_home(
+        "attachment", "verify", "--msg", "m.cbor", "--client", "auditor", "--file", "a"
+    )
     assert (other.code, "not sealed" in other.err) == (3, True)
 
 
 def test_a_receipt_is_checked_as_far_as_one_may_read(
-    home: Path, called: Veen, detail: Callable[..., Any]
+    cli_home: Path, call_in_home: Veen, detail: Callable[..., Any]
 ) -> None:
     dump = ("--dump-msg", "msg", "--dump-receipt", "receipt")
     detail("send", *by("me"), *LINE, "--body", "{}", *dump)
     files = ("--receipt", "receipt", "--msg", "msg")
     result = detail("verify-receipt", *BEARER, *LINE, *files)
     assert result["checked"].endswith("I3, consistency, inclusion")
-    blind = called("verify-receipt", *by("me"), *LINE, *files)
+    blind = call_in_home("verify-receipt", *by("me"), *LINE, *files)
     assert (blind.code, "I3" in blind.out) == (0, False)
     assert "not checked against the log" in blind.err
-    assert called("verify-receipt", *BEARER, "--stream", "record/line-2", *files).code == 3
-    raw = (home / "receipt").read_bytes()
-    (home / "receipt").write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
-    assert called("verify-receipt", *BEARER, *LINE, *files).code == 3
+    assert call_in_home("verify-receipt", *BEARER, "--stream", "record/line-2", *files).code == 3
+    raw = (cli_home / "receipt").read_bytes()
+    (cli_home / "receipt").write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
+    assert call_in_home("verify-receipt", *BEARER, *LINE, *files).code == 3
 
 
 def test_follow_prints_what_comes_until_it_is_interrupted(
-    home: Path, detail: Callable[..., Any]
+    cli_home: Path, detail: Callable[..., Any]
 ) -> None:
     sent = detail("send", *by("me"), *LINE, "--body", '"now"')
     command = [str(cli_binary.VEEN), "stream", *AUDITOR, *LINE, "--follow", "--json"]
     with subprocess.Popen(
         [*command, "--from", str(sent["stream_seq"])],
-        cwd=home,
-        env=cli_binary.environment(home),
+        cwd=cli_home,
+        env=cli_binary.environment(cli_home),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as process:
@@ -216,35 +222,37 @@ def test_follow_prints_what_comes_until_it_is_interrupted(
     assert process.returncode == 130
 
 
-def test_a_passphrase_is_needed_and_must_be_the_right_one(home: Path, called: Veen) -> None:
-    (home / "pass").write_text("correct horse\n")
-    (home / "wrong").write_text("battery staple\n")
-    assert called("keygen", "--out", "sealed", "--passphrase-file", "pass").code == 0
+def test_a_passphrase_is_needed_and_must_be_the_right_one(
+    cli_home: Path, call_in_home: Veen
+) -> None:
+    (cli_home / "pass").write_text("correct horse\n")
+    (cli_home / "wrong").write_text("battery staple\n")
+    assert call_in_home("keygen", "--out", "sealed", "--passphrase-file", "pass").code == 0
     rotate = ("id", "rotate", "--client", "sealed")
-    assert called(*rotate).code == 1
-    assert called(*rotate, "--passphrase-file", "wrong").code == 4
-    assert called(*rotate, VEEN_PASSPHRASE="correct horse").code == 0
+    assert call_in_home(*rotate).code == 1
+    assert call_in_home(*rotate, "--passphrase-file", "wrong").code == 4
+    assert call_in_home(*rotate, VEEN_PASSPHRASE="correct horse").code == 0
 
 
-def test_an_identity_is_not_rotated_while_events_wait(called: Veen, detail: Any) -> None:
+def test_an_identity_is_not_rotated_while_events_wait(call_in_home: Veen, detail: Any) -> None:
     detail("keygen", "--out", "busy", "--insecure-plain")
     detail("send", *by("busy"), *LINE, "--body", "1", "--queue")
-    done = called("id", "rotate", "--client", "busy")
+    done = call_in_home("id", "rotate", "--client", "busy")
     assert (done.code, "1 events wait" in done.err) == (4, True)
     detail("outbox", "flush", *by("busy"))
     detail("id", "rotate", "--client", "busy")
 
 
-def test_faults_of_a_directory_are_one_document(home: Path, called: Veen) -> None:
-    assert called("hub", "stop", "--data-dir", "hub").code == 0
-    chunk = next((home / "hub" / "log").glob("chunk-*"))
+def test_faults_of_a_directory_are_one_document(cli_home: Path, call_in_home: Veen) -> None:
+    assert call_in_home("hub", "stop", "--data-dir", "hub").code == 0
+    chunk = next((cli_home / "hub" / "log").glob("chunk-*"))
     raw = bytearray(chunk.read_bytes())
     raw[100] ^= 1
     chunk.write_bytes(raw)
     check = ("hub", "verify", "--data-dir", "hub", "--config", "hub.toml")
-    done = called(*check, "--json")
+    done = call_in_home(*check, "--json")
     document = json.loads(done.out)
     assert (done.code, done.err, document["ok"], document["code"]) == (3, "", False, "FAULTS")
     assert document["faults"][0]["file"] in document["detail"]
-    plain = called(*check, "--quiet")
+    plain = call_in_home(*check, "--quiet")
     assert (plain.code, plain.out, plain.err.count("\n")) == (3, "", 1)

@@ -137,13 +137,15 @@ def test_takes_a_key_that_follows_on() -> None:
 
 
 @pytest.fixture
-def managed(make_hub: Callable[..., Any]) -> Any:
+def managed(make_client_hub: Callable[..., Any]) -> Any:
     streams = '[[streams]]\nname = "record/a"\n'
     admin = (
         '[[principals]]\nname = "admin"\nrole = "recorder_admin"\nread = ["*"]\n'
         f'token_sha256 = "{sha256(b"admin").hexdigest()}"\n'
     )
-    return make_hub(f'admission = "open"\nreads = "open"\n{streams}{admin}', name="managed").start()
+    return make_client_hub(
+        f'admission = "open"\nreads = "open"\n{streams}{admin}', name="managed"
+    ).start()
 
 
 def test_a_running_hub_answers_the_calls(managed: Any, open_client: Callable[..., Any]) -> None:

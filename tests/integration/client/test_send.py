@@ -23,11 +23,11 @@ from veen.payload import attachment_coid
 
 
 def test_a_sent_event_is_in_the_log_and_its_receipt_is_the_hubs(
-    open_hub: Any, open_client: Callable[..., Any], stream: str
+    open_client_hub: Any, open_client: Callable[..., Any], stream: str
 ) -> None:
-    client = open_client(open_hub.url)
+    client = open_client(open_client_hub.url)
     sent = client.send(stream, b"hello")
-    log = client_producer.log_of(open_hub.client(), stream)
+    log = client_producer.log_of(open_client_hub.client(), stream)
     assert client_producer.bodies_of(log, client) == [b"hello"]
     assert sent.receipt.to_json() == [
         item.hex() if isinstance(item, bytes) else item for item in log.entries[0][1]
@@ -36,9 +36,9 @@ def test_a_sent_event_is_in_the_log_and_its_receipt_is_the_hubs(
     assert client.open_payload(sent.msg).body == b"hello"
 
 
-def test_ten_lines_are_enough(open_hub: Any, tmp_path: Path) -> None:
-    client_producer.a_client(tmp_path / "me", open_hub.url).close()
-    with Client.open(tmp_path / "me", open_hub.url) as client:
+def test_ten_lines_are_enough(open_client_hub: Any, tmp_path: Path) -> None:
+    client_producer.a_client(tmp_path / "me", open_client_hub.url).close()
+    with Client.open(tmp_path / "me", open_client_hub.url) as client:
         receipt = client.send("record/ten-lines", b"hello").receipt
         client.emit("record/ten-lines", b"later")
         client.flush()
@@ -46,12 +46,12 @@ def test_ten_lines_are_enough(open_hub: Any, tmp_path: Path) -> None:
 
 
 def test_many_events_keep_their_order_over_batches(
-    open_hub: Any, open_client: Callable[..., Any], stream: str
+    open_client_hub: Any, open_client: Callable[..., Any], stream: str
 ) -> None:
-    client = open_client(open_hub.url, batch=7)
+    client = open_client(open_client_hub.url, batch=7)
     bodies = [b"%d" % number for number in range(60)]
     sent = list(client.send_many(stream, bodies))
-    log = client_producer.log_of(open_hub.client(), stream)
+    log = client_producer.log_of(open_client_hub.client(), stream)
     assert client_producer.bodies_of(log, client) == bodies
     assert [event.receipt.stream_seq for event in sent] == list(range(1, 61))
     acknowledged = [msg[5] for msg, _ in log.entries]
@@ -63,9 +63,9 @@ def test_many_events_keep_their_order_over_batches(
 
 
 def test_attachments_are_kept_to_be_handed_on(
-    open_hub: Any, open_client: Callable[..., Any], stream: str
+    open_client_hub: Any, open_client: Callable[..., Any], stream: str
 ) -> None:
-    client = open_client(open_hub.url)
+    client = open_client(open_client_hub.url)
     sent = client.send(stream, b"with files", attachments=[b"one", b"two" * 100])
     stored = [client.session.root / "attachments" / attachment_coid(attachment).hex()
             for attachment in sent.attachments]  # fmt: skip
@@ -76,9 +76,9 @@ def test_attachments_are_kept_to_be_handed_on(
 
 
 def test_events_wait_for_an_absent_hub_and_keep_their_order(
-    make_hub: Callable[..., Any], open_client: Callable[..., Any], stream: str
+    make_client_hub: Callable[..., Any], open_client: Callable[..., Any], stream: str
 ) -> None:
-    hub = make_hub().start()
+    hub = make_client_hub().start()
     client = open_client(hub.url)
     client.send(stream, b"0")
     hub.stop()
@@ -112,9 +112,9 @@ def test_a_hub_never_met_is_named_before_anything_is_kept(
 
 
 def test_another_hub_than_the_pinned_one_is_sent_nothing(
-    open_hub: Any, open_client: Callable[..., Any], stream: str
+    open_client_hub: Any, open_client: Callable[..., Any], stream: str
 ) -> None:
-    client = open_client(open_hub.url, hub_id=bytes(32))
+    client = open_client(open_client_hub.url, hub_id=bytes(32))
     client.emit(stream, b"not for this hub")
     with pytest.raises(Untrusted, match="as pinned"):
         client.flush()
@@ -122,17 +122,17 @@ def test_another_hub_than_the_pinned_one_is_sent_nothing(
 
 
 def test_two_processes_cannot_send_from_one_directory(
-    open_hub: Any, open_client: Callable[..., Any]
+    open_client_hub: Any, open_client: Callable[..., Any]
 ) -> None:
-    open_client(open_hub.url)
+    open_client(open_client_hub.url)
     with pytest.raises(Locked):
-        open_client(open_hub.url)
+        open_client(open_client_hub.url)
 
 
 def test_what_can_never_be_sent_is_refused_before_it_is_kept(
-    open_hub: Any, open_client: Callable[..., Any], stream: str
+    open_client_hub: Any, open_client: Callable[..., Any], stream: str
 ) -> None:
-    client = open_client(open_hub.url)
+    client = open_client(open_client_hub.url)
     with pytest.raises(WrongSize):
         client.emit(stream, bytes(1_048_320))
     with pytest.raises(WrongSize):
@@ -145,9 +145,9 @@ def test_what_can_never_be_sent_is_refused_before_it_is_kept(
 
 
 def test_others_in_between_are_proved_to_continue_our_history(
-    open_hub: Any, open_client: Callable[..., Any], stream: str,
+    open_client_hub: Any, open_client: Callable[..., Any], stream: str,
 ) -> None:  # fmt: skip
-    client, reader = open_client(open_hub.url), open_hub.client()
+    client, reader = open_client(open_client_hub.url), open_client_hub.client()
     other = reader.writer(spec_objects.key("other"), stream)
     for turn in range(4):
         for _ in range(turn * 3):
@@ -233,12 +233,12 @@ def test_a_request_the_hub_does_not_serve_is_told_with_its_code(
 
 
 def test_a_directory_older_than_the_log_sends_nothing_until_it_is_resynced(
-    open_hub: Any,
+    open_client_hub: Any,
     open_client: Callable[..., Any],
     tmp_path: Path,
     stream: str,
 ) -> None:
-    client = open_client(open_hub.url)
+    client = open_client(open_client_hub.url)
     client.send(stream, b"1")
     root = client.session.root
     old = (root / "state.json").read_bytes()
@@ -246,21 +246,21 @@ def test_a_directory_older_than_the_log_sends_nothing_until_it_is_resynced(
         client.send(stream, body)
     client.close()
     (root / "state.json").write_bytes(old)
-    client = open_client(open_hub.url)
+    client = open_client(open_client_hub.url)
     client.emit_many(stream, [b"4", b"5", b"6"])
     with pytest.raises(StateLost, match="resync"):
         client.flush()
-    assert client_producer.log_of(open_hub.client(), stream).mmr.size == 3
+    assert client_producer.log_of(open_client_hub.client(), stream).mmr.size == 3
     client.resync(stream)
     assert client.flush().acknowledged == 3
-    log = client_producer.log_of(open_hub.client(), stream)
+    log = client_producer.log_of(open_client_hub.client(), stream)
     assert client_producer.bodies_of(log, client) == [b"%d" % number for number in range(1, 7)]
 
 
 def test_a_state_that_does_not_hold_in_itself_sends_nothing(
-    open_hub: Any, open_client: Callable[..., Any], stream: str
+    open_client_hub: Any, open_client: Callable[..., Any], stream: str
 ) -> None:
-    client = open_client(open_hub.url)
+    client = open_client(open_client_hub.url)
     for body in (b"1", b"2"):
         client.send(stream, body)
     path = client.session.root / "state.json"
@@ -269,10 +269,10 @@ def test_a_state_that_does_not_hold_in_itself_sends_nothing(
     (view,) = document["labels"].values()
     view["peaks"] = ["00" * 32]
     path.write_text(json.dumps(document))
-    client = open_client(open_hub.url)
+    client = open_client(open_client_hub.url)
     client.emit(stream, b"3")
     with pytest.raises(StateLost, match=r"damaged.*resync"):
         client.flush()
-    assert client_producer.log_of(open_hub.client(), stream).mmr.size == 2
+    assert client_producer.log_of(open_client_hub.client(), stream).mmr.size == 2
     client.resync(stream)
     assert client.flush().acknowledged == 1

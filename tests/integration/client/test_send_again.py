@@ -84,24 +84,24 @@ def bodies(hub: Any, client: Client, stream: str) -> list[bytes]:
 
 
 def test_a_lost_answer_is_found_again(
-    open_hub: Any, open_client: Callable[..., Any], between: Any, steps: Any,
+    open_client_hub: Any, open_client: Callable[..., Any], between: Any, steps: Any,
     stream: str,
 ) -> None:  # fmt: skip
-    man = between(open_hub)
+    man = between(open_client_hub)
     client = open_client(man.url)
     man.plan = Script(steps.lost, steps.lost)
     assert client.send(stream, b"1").receipt.stream_seq == 1
     man.plan = Script(steps.lost)
     sent = list(client.send_many(stream, [b"2", b"3", b"4"]))
     assert [event.receipt.stream_seq for event in sent] == [2, 3, 4]
-    assert bodies(open_hub, client, stream) == [b"1", b"2", b"3", b"4"]
+    assert bodies(open_client_hub, client, stream) == [b"1", b"2", b"3", b"4"]
 
 
 def test_a_withdrawn_event_that_the_hub_had_taken_is_reported_as_late(
-    open_hub: Any, open_client: Callable[..., Any], between: Any, steps: Any,
+    open_client_hub: Any, open_client: Callable[..., Any], between: Any, steps: Any,
     stream: str,
 ) -> None:  # fmt: skip
-    man = between(open_hub)
+    man = between(open_client_hub)
     client = open_client(man.url)
     man.plan = Script(steps.taken_but_refused)
     with pytest.raises(Rejected):
@@ -112,16 +112,16 @@ def test_a_withdrawn_event_that_the_hub_had_taken_is_reported_as_late(
     assert flushed.acknowledged == 2
     assert [(late.event_id, late.receipt.stream_seq) for late in flushed.late] == [(1, 1)]
     assert client.late() == list(flushed.late)
-    assert bodies(open_hub, client, stream) == [b"withdrawn", b"1", b"2"]
+    assert bodies(open_client_hub, client, stream) == [b"withdrawn", b"1", b"2"]
     assert len(list((client.session.root / "attachments").iterdir())) == 1, "it was taken with it"
 
 
 @pytest.mark.parametrize("is_opened_again", [False, True])
 def test_many_withdrawn_events_of_which_the_hub_had_taken_all(
-    is_opened_again: bool, open_hub: Any, open_client: Callable[..., Any], between: Any,
+    is_opened_again: bool, open_client_hub: Any, open_client: Callable[..., Any], between: Any,
     steps: Any, stream: str,
 ) -> None:  # fmt: skip
-    man = between(open_hub)
+    man = between(open_client_hub)
     client = open_client(man.url)
     client.send(stream, b"0")
     man.plan = Script(steps.taken_but_refused)
@@ -133,7 +133,7 @@ def test_many_withdrawn_events_of_which_the_hub_had_taken_all(
     sent = list(client.send_many(stream, [b"4", b"5"]))
     assert [event.msg.client_seq for event in sent] == [5, 6]
     assert [late.event_id for late in client.late()] == [2, 3, 4]
-    assert bodies(open_hub, client, stream) == [b"%d" % item for item in range(6)]
+    assert bodies(open_client_hub, client, stream) == [b"%d" % item for item in range(6)]
 
 
 def test_an_event_sealed_again_lands_once_whichever_attempt_was_taken(
@@ -164,9 +164,9 @@ def test_an_event_sealed_again_lands_once_whichever_attempt_was_taken(
 
 
 def test_an_event_whose_epoch_has_passed_goes_to_the_next_label(
-    make_hub: Callable[..., Any], open_client: Callable[..., Any], between: Any, steps: Any,
+    make_client_hub: Callable[..., Any], open_client: Callable[..., Any], between: Any, steps: Any,
 ) -> None:  # fmt: skip
-    hub = make_hub(EPOCHS_TOML).start()
+    hub = make_client_hub(EPOCHS_TOML).start()
     man = between(hub)
     client, stream = open_client(man.url), "record/epochs"
     client.send(stream, b"0", profile=EPOCHS)
@@ -189,10 +189,10 @@ def test_an_event_whose_epoch_has_passed_goes_to_the_next_label(
 
 
 def test_flights_of_a_client_id_that_was_rotated_still_land_once(
-    open_hub: Any, open_client: Callable[..., Any], between: Any, steps: Any,
+    open_client_hub: Any, open_client: Callable[..., Any], between: Any, steps: Any,
     stream: str,
 ) -> None:  # fmt: skip
-    man = between(open_hub)
+    man = between(open_client_hub)
     client = open_client(man.url)
     client.send(stream, b"0")
     client.emit_many(stream, [b"1", b"2"])
@@ -205,7 +205,7 @@ def test_flights_of_a_client_id_that_was_rotated_still_land_once(
     client = open_client(man.url)
     client.emit(stream, b"3", recipient=old.card.prekeys[0].prekey)
     assert client.flush().acknowledged == 3
-    log = client_producer.log_of(open_hub.client(), stream)
+    log = client_producer.log_of(open_client_hub.client(), stream)
     assert [unseal(msg, PrivateKey(old.readers()[0]))[1]
             for msg, _ in log.entries] == [b"0", b"1", b"2", b"3"]  # fmt: skip
     assert [msg[3] == old.client_id for msg, _ in log.entries] == [True, True, True, False]

@@ -58,9 +58,9 @@ def test_a_tail_of_zeros_is_cut_off(path: Path) -> None:
 
 
 def test_threads_may_emit_while_another_sends(
-    open_hub: Any, open_client: Callable[..., Any], stream: str
+    open_client_hub: Any, open_client: Callable[..., Any], stream: str
 ) -> None:
-    client = open_client(open_hub.url, batch=5)
+    client = open_client(open_client_hub.url, batch=5)
 
     def emit(name: int) -> None:
         for number in range(25):
@@ -75,7 +75,9 @@ def test_threads_may_emit_while_another_sends(
     for thread in threads:
         thread.join()
     landed += client.flush().acknowledged
-    bodies = client_producer.bodies_of(client_producer.log_of(open_hub.client(), stream), client)
+    bodies = client_producer.bodies_of(
+        client_producer.log_of(open_client_hub.client(), stream), client
+    )
     assert landed == len(set(bodies)) == len(bodies) == 100
     for name in range(4):
         own = [body for body in bodies if body.startswith(b"%d/" % name)]
@@ -83,9 +85,9 @@ def test_threads_may_emit_while_another_sends(
 
 
 def test_an_event_too_large_for_the_hub_does_not_hold_up_those_before_it(
-    make_hub: Callable[..., Any], open_client: Callable[..., Any], stream: str
+    make_client_hub: Callable[..., Any], open_client: Callable[..., Any], stream: str
 ) -> None:
-    hub = make_hub(client_producer.OPEN + "[limits]\nmax_msg_bytes = 4096\n").start()
+    hub = make_client_hub(client_producer.OPEN + "[limits]\nmax_msg_bytes = 4096\n").start()
     identity = hub.client().hub_id
     client = open_client(hub.url, hub_id=identity, batch=2)
     sizes = [10, 20, 30, 5_000, 40]

@@ -32,8 +32,10 @@ print("DUE", [veen_watch.is_due(n, zone) for n in (0, 9_999, 10_000)], flush=Tru
 """
 
 
-def test_a_signed_carrier_is_told_of_and_messages_are_counted(pair: tuple[Site, Site]) -> None:
-    z1, z2 = pair
+def test_a_signed_carrier_is_told_of_and_messages_are_counted(
+    dag_zone_pair: tuple[Site, Site],
+) -> None:
+    z1, z2 = dag_zone_pair
     z2.configure("[dags]\n", "[dags]\npoll_sec = 1\n")
     medium = z2.home.zone().dags.medium / "agb0"
     for name in ("whole", "unfinished"):

@@ -65,8 +65,8 @@ def holder(client: ClientDir) -> Iterator[subprocess.Popen[bytes]]:
     process.communicate()
 
 
-def test_a_second_process_learns_who_holds_the_directory(create: Create) -> None:
-    client = create()
+def test_a_second_process_learns_who_holds_the_directory(create_client_dir: Create) -> None:
+    client = create_client_dir()
     with holder(client) as process:
         who = f"in use by process {process.pid} on {socket.gethostname()}"
         with pytest.raises(Locked, match=who):
@@ -76,8 +76,8 @@ def test_a_second_process_learns_who_holds_the_directory(create: Create) -> None
     ClientDirLock(client).release()
 
 
-def test_the_end_of_a_process_ends_its_hold(create: Create) -> None:
-    client = create()
+def test_the_end_of_a_process_ends_its_hold(create_client_dir: Create) -> None:
+    client = create_client_dir()
     with holder(client) as process:
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -85,8 +85,8 @@ def test_the_end_of_a_process_ends_its_hold(create: Create) -> None:
             pass
 
 
-def test_a_lock_is_held_as_long_as_its_block(create: Create) -> None:
-    client = create()
+def test_a_lock_is_held_as_long_as_its_block(create_client_dir: Create) -> None:
+    client = create_client_dir()
     with ClientDirLock(client), pytest.raises(Locked, match=f"process {os.getpid()}"):
         ClientDirLock(client)
     with ClientDirLock(client):
@@ -123,8 +123,10 @@ def test_of_two_makers_one_wins(tmp_path: Path) -> None:
             client.create(now=NOW, random=os.urandom, passphrase=None)
 
 
-def test_h25_reader_keys_are_read_while_another_process_holds_the_directory(create: Create) -> None:
-    client = create()
+def test_h25_reader_keys_are_read_while_another_process_holds_the_directory(
+    create_client_dir: Create,
+) -> None:
+    client = create_client_dir()
     opened = client.open(PASSPHRASE)
     before = {path: path.stat().st_mtime_ns for path in client.root.iterdir()}
     with holder(client):
@@ -135,8 +137,10 @@ def test_h25_reader_keys_are_read_while_another_process_holds_the_directory(crea
     assert held == {item: at for item, at in before.items() if item != client.lock}
 
 
-def test_h34_a_held_directory_names_the_program_and_never_says_to_end_it(create: Create) -> None:
-    client = create()
+def test_h34_a_held_directory_names_the_program_and_never_says_to_end_it(
+    create_client_dir: Create,
+) -> None:
+    client = create_client_dir()
     with holder(client) as process, pytest.raises(Locked) as caught:
         ClientDirLock(client)
     detail = str(caught.value)
@@ -146,8 +150,8 @@ def test_h34_a_held_directory_names_the_program_and_never_says_to_end_it(create:
     assert "end it" not in detail
 
 
-def test_h34_a_command_waits_for_the_one_before_it(create: Create) -> None:
-    client = create()
+def test_h34_a_command_waits_for_the_one_before_it(create_client_dir: Create) -> None:
+    client = create_client_dir()
     first: list[Any] = []
 
     def release(_: float) -> None:

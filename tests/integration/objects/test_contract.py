@@ -123,9 +123,11 @@ def test_says_what_is_missing(objects: ObjectStore, tmp_path: Path) -> None:
     assert not (tmp_path / "target").exists()
 
 
-def test_another_holder_sees_what_was_put(objects: ObjectStore, settings: StoreSettings) -> None:
+def test_another_holder_sees_what_was_put(
+    objects: ObjectStore, store_settings: StoreSettings
+) -> None:
     objects.put("log/0001", b"entry")
-    again = open_store(settings, object_servers.KEYS).objects
+    again = open_store(store_settings, object_servers.KEYS).objects
     assert again.get("log/0001") == b"entry"
     with pytest.raises(ObjectConflict):
         again.put("log/0001", b"forged")

@@ -64,10 +64,10 @@ def see_all(store: Store, head: StoreHead, tmp_path: Path) -> None:
         store.objects.get("log/none")
 
 
-def test_refuses_to_write(settings: StoreSettings, store: Store, tmp_path: Path) -> None:
+def test_refuses_to_write(store_settings: StoreSettings, store: Store, tmp_path: Path) -> None:
     head = fill(store)
     (tmp_path / "file").write_bytes(b"more")
-    reading = open_to_read(settings, object_servers.KEYS)
+    reading = open_to_read(store_settings, object_servers.KEYS)
     for write in (
         lambda: reading.objects.put("log/10", b"more"),
         lambda: reading.objects.put_file("log/10", tmp_path / "file"),

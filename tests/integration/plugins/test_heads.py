@@ -29,9 +29,9 @@ STREAM = "record/app/http"
 
 
 @pytest.fixture(scope="module")
-def home(make_zone_in: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZoneHome]:
+def home(make_page_zone_in: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZoneHome]:
     """A zone of which the hub runs and nothing else, with three events."""
-    zone_home = ZoneHome(make_zone_in(tmp_path_factory.mktemp("heads")).folder)
+    zone_home = ZoneHome(make_page_zone_in(tmp_path_factory.mktemp("heads")).folder)
     service = hub(zone_home, zone_home.zone())
     with (zone_home.root / "hub.log").open("wb") as log:
         process = subprocess.Popen(service.command, stdout=log, stderr=log)

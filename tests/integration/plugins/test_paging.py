@@ -19,14 +19,14 @@ FEW, MANY = 100, 10_000
 
 
 @pytest.fixture(scope="module")
-def large(make_zone_in: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Any:
+def large(make_page_zone_in: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Read by several tests, changed by none: it takes a while to write."""
-    return filled(make_zone_in(tmp_path_factory.mktemp("large"), "offline"), MANY)
+    return filled(make_page_zone_in(tmp_path_factory.mktemp("large"), "offline"), MANY)
 
 
 @pytest.fixture(scope="module")
-def small(make_zone_in: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return filled(make_zone_in(tmp_path_factory.mktemp("small"), "offline"), FEW)
+def small(make_page_zone_in: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return filled(make_page_zone_in(tmp_path_factory.mktemp("small"), "offline"), FEW)
 
 
 def filled(zone: Any, count: int) -> Any:
@@ -114,8 +114,8 @@ def test_ten_thousand_bundles_are_counted_and_a_page_of_them_shown(large: Any) -
     assert f"1 to {MANY}" in html, "what is held without a hole is one run"
 
 
-def test_quarantine_reads_the_reasons_of_one_page(make_zone: Callable[..., Any]) -> None:
-    zone = make_zone("offline")
+def test_quarantine_reads_the_reasons_of_one_page(make_page_zone: Callable[..., Any]) -> None:
+    zone = make_page_zone("offline")
     import_dir = zone.bundles(1)
     for number in range(3 * PAGE):
         zone.quarantine(import_dir, f"{number:064x}", f"why {number}", at=NOW + number)

@@ -44,8 +44,8 @@ def test_a_process_without_a_zone_is_told_so() -> None:
         opened({})
 
 
-def test_a_damaged_artefact_hides_its_own_list_only(make_zone: Callable[..., Any]) -> None:
-    zone = make_zone()
+def test_a_damaged_artefact_hides_its_own_list_only(make_page_zone: Callable[..., Any]) -> None:
+    zone = make_page_zone()
     zone.keep(kind="checkpoint")
     zone.keep(kind="audit", id="a" * 64, state="whole")
     (file,) = (zone.folder / "artefacts" / "checkpoint").glob("*.json")
@@ -56,8 +56,10 @@ def test_a_damaged_artefact_hides_its_own_list_only(make_zone: Callable[..., Any
     assert "/veen/audit/" + "a" * 64 in html
 
 
-def test_a_damaged_index_or_ledger_hides_its_own_part_only(make_zone: Callable[..., Any]) -> None:
-    zone = make_zone("offline")
+def test_a_damaged_index_or_ledger_hides_its_own_part_only(
+    make_page_zone: Callable[..., Any],
+) -> None:
+    zone = make_page_zone("offline")
     import_dir = zone.bundles(1)
     home = zone.place().recorder.index
     (home / "g-1").mkdir(parents=True)
@@ -75,9 +77,9 @@ def test_a_damaged_index_or_ledger_hides_its_own_part_only(make_zone: Callable[.
 
 
 def test_a_checkpoint_that_the_hub_did_not_sign_is_shown_as_such(
-    make_zone: Callable[..., Any],
+    make_page_zone: Callable[..., Any],
 ) -> None:
-    zone = make_zone()
+    zone = make_page_zone()
     forged = replace(a_checkpoint(START), hub_sig=bytes(64))
     zone.sign(forged)
     known = zone.overview().checkpoints.known
@@ -86,16 +88,18 @@ def test_a_checkpoint_that_the_hub_did_not_sign_is_shown_as_such(
     assert 'class="bad">recorder checkpoint' in zone.html()
 
 
-def test_a_checkpoint_that_goes_back_is_shown_as_such(make_zone: Callable[..., Any]) -> None:
-    zone = make_zone()
+def test_a_checkpoint_that_goes_back_is_shown_as_such(make_page_zone: Callable[..., Any]) -> None:
+    zone = make_page_zone()
     zone.sign(a_checkpoint(START, (9, 1)), a_checkpoint(START + 60, (4, 1)))
     known = zone.overview().checkpoints.known
     assert known.verdict.holds is False
     assert "ends earlier now" in known.verdict.detail
 
 
-def test_heads_rates_and_age_follow_from_the_checkpoints(make_zone: Callable[..., Any]) -> None:
-    zone = make_zone()
+def test_heads_rates_and_age_follow_from_the_checkpoints(
+    make_page_zone: Callable[..., Any],
+) -> None:
+    zone = make_page_zone()
     zone.sign(a_checkpoint(START, (10, 0)), a_checkpoint(START + 300, (40, 5)))
     overview = zone.overview()
     rows = {row.name: row for row in overview.streams.known.rows}
@@ -105,8 +109,8 @@ def test_heads_rates_and_age_follow_from_the_checkpoints(make_zone: Callable[...
     assert "5 minutes ago" in zone.html(now=START + 600)
 
 
-def test_streams_come_a_page_at_a_time(make_zone: Callable[..., Any]) -> None:
-    zone = make_zone()
+def test_streams_come_a_page_at_a_time(make_page_zone: Callable[..., Any]) -> None:
+    zone = make_page_zone()
     pair = CheckpointPair(a_checkpoint(START, (3, 2)), None)
     usual: dict[str, Any] = {"now": NOW, "may_read": lambda _dag_id: True}
     whole = streams(zone.place(), pair, **usual)
@@ -116,8 +120,10 @@ def test_streams_come_a_page_at_a_time(make_zone: Callable[..., Any]) -> None:
     assert (whole.total, whole.next_after) == (2, None)
 
 
-def test_what_comes_from_a_medium_is_text_and_never_markup(make_zone: Callable[..., Any]) -> None:
-    zone = make_zone("offline")
+def test_what_comes_from_a_medium_is_text_and_never_markup(
+    make_page_zone: Callable[..., Any],
+) -> None:
+    zone = make_page_zone("offline")
     import_dir = zone.bundles(2, "waiting", MARKUP)
     zone.quarantine(import_dir, "ab" * 32, MARKUP)
     zone.keep(kind="import", id="ab" * 32, state=MARKUP, summary={MARKUP: MARKUP}, run_id=MARKUP)
@@ -129,9 +135,11 @@ def test_what_comes_from_a_medium_is_text_and_never_markup(make_zone: Callable[.
 
 
 def test_the_pages_of_one_artefact_are_text_and_never_markup(
-    make_zone: Callable[..., Any],
+    make_page_zone: Callable[..., Any],
 ) -> None:
-    item = make_zone().keep(run_id=MARKUP, state=MARKUP, summary={MARKUP: [MARKUP]}, path=MARKUP)
+    item = make_page_zone().keep(
+        run_id=MARKUP, state=MARKUP, summary={MARKUP: [MARKUP]}, path=MARKUP
+    )
     seen = OfRun(made=(item,), looked_at=(item,))
     more = {"has_file": True, "has_picture": False, "receipt": MARKUP, "where": MARKUP}
     for html in (
@@ -145,8 +153,8 @@ def test_the_pages_of_one_artefact_are_text_and_never_markup(
         assert "onerror=alert(2)&gt;" in html
 
 
-def test_what_one_may_not_see_is_left_out(make_zone: Callable[..., Any]) -> None:
-    zone = make_zone()
+def test_what_one_may_not_see_is_left_out(make_page_zone: Callable[..., Any]) -> None:
+    zone = make_page_zone()
     zone.keep(kind="checkpoint", dag_id="veen_checkpoint")
     zone.keep(kind="audit", id="a" * 64, dag_id="veen_audit")
     html = zone.html(may_read=lambda dag_id: dag_id == "veen_audit")
@@ -156,9 +164,9 @@ def test_what_one_may_not_see_is_left_out(make_zone: Callable[..., Any]) -> None
 
 @pytest.mark.parametrize("where", ["outside", "link", "folder", "missing"])
 def test_gives_out_no_file_but_those_of_the_zone(
-    make_zone: Callable[..., Any], tmp_path: Path, where: str
+    make_page_zone: Callable[..., Any], tmp_path: Path, where: str
 ) -> None:
-    zone = make_zone()
+    zone = make_page_zone()
     (tmp_path / "secret").write_text("secret")
     (zone.folder / "link").symlink_to(tmp_path / "secret")
     paths = {
@@ -173,14 +181,14 @@ def test_gives_out_no_file_but_those_of_the_zone(
 @pytest.mark.parametrize(
     "name", ["secrets/airflow-passwords.json", "identities/admin", "veen.toml"]
 )
-def test_gives_out_no_secret_of_the_zone(make_zone: Callable[..., Any], name: str) -> None:
-    zone = make_zone()
+def test_gives_out_no_secret_of_the_zone(make_page_zone: Callable[..., Any], name: str) -> None:
+    zone = make_page_zone()
     assert (zone.folder / name).exists()
     assert file_of(zone.folder, zone.keep(path=str(zone.folder / name))) is None
 
 
-def test_gives_out_reports_and_their_pictures(make_zone: Callable[..., Any]) -> None:
-    zone = make_zone()
+def test_gives_out_reports_and_their_pictures(make_page_zone: Callable[..., Any]) -> None:
+    zone = make_page_zone()
     folder = zone.folder / "reports" / "reconcile" / "r"
     folder.mkdir(parents=True)
     for name in ("report.json", "report.svg"):
@@ -191,8 +199,10 @@ def test_gives_out_reports_and_their_pictures(make_zone: Callable[..., Any]) -> 
     assert 'src="/veen/reconcile/r/picture"' not in zone.html(), "an online zone has none"
 
 
-def test_a_quarantined_carrier_has_its_reason_and_its_run(make_zone: Callable[..., Any]) -> None:
-    zone = make_zone("offline")
+def test_a_quarantined_carrier_has_its_reason_and_its_run(
+    make_page_zone: Callable[..., Any],
+) -> None:
+    zone = make_page_zone("offline")
     import_dir = zone.bundles(1, "quarantined")
     zone.quarantine(import_dir, "ab" * 32, "event 7 is not what was signed")
     zone.quarantine(import_dir, "cd" * 32, "", at=NOW - 10)
@@ -206,17 +216,17 @@ def test_a_quarantined_carrier_has_its_reason_and_its_run(make_zone: Callable[..
 
 
 def test_a_carrier_without_a_bundle_has_its_run_by_the_name_it_came_under(
-    make_zone: Callable[..., Any],
+    make_page_zone: Callable[..., Any],
 ) -> None:
-    zone = make_zone("offline")
+    zone = make_page_zone("offline")
     zone.quarantine(zone.bundles(1), "ef" * 32, "cut short", received="7d3cf4 bag")
     assert "none is known" in zone.html()
     zone.keep(kind="import", id=carrier_name("7d3cf4 bag"), dag_id="veen_import", run_id="r2")
     assert zone.html().count('href="/dags/veen_import/runs/r2"') == 2, "in both lists"
 
 
-def test_a_receipt_is_found_by_its_bundle_alone(make_zone: Callable[..., Any]) -> None:
-    zone = make_zone("offline")
+def test_a_receipt_is_found_by_its_bundle_alone(make_page_zone: Callable[..., Any]) -> None:
+    zone = make_page_zone("offline")
     import_dir = zone.bundles(1)
     (import_dir.receipts / f"{'ab' * 32}.txt").write_text("Words  alpha bravo")
     (zone.folder / "import" / "ledger.txt").write_text("no receipt")
@@ -225,8 +235,8 @@ def test_a_receipt_is_found_by_its_bundle_alone(make_zone: Callable[..., Any]) -
     assert receipt(zone.place(), "cd" * 32) is None
 
 
-def test_looking_at_a_zone_changes_nothing_in_it(make_zone: Callable[..., Any]) -> None:
-    zone = make_zone("offline")
+def test_looking_at_a_zone_changes_nothing_in_it(make_page_zone: Callable[..., Any]) -> None:
+    zone = make_page_zone("offline")
     import_dir = zone.bundles(3, "waiting", "events are missing")
     zone.quarantine(import_dir, "ab" * 32, "why")
     zone.anchored(a_checkpoint(START), a_checkpoint(START + 60))

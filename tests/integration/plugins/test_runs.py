@@ -19,8 +19,8 @@ def runs(zone: Any, run_id: str) -> Any:
     return of_run(zone.folder, "veen_checkpoint", run_id, NOW * 1000 + 10)
 
 
-def test_links_lead_to_the_run_that_made_it(make_zone: Callable[..., Any]) -> None:
-    zone = make_zone()
+def test_links_lead_to_the_run_that_made_it(make_page_zone: Callable[..., Any]) -> None:
+    zone = make_page_zone()
     zone.keep(run_id=RUN)
     zone.keep(run_id="later", made_at=NOW * 1000 + 5, state="signed")
     html = zone.html()
@@ -34,9 +34,9 @@ def test_links_lead_to_the_run_that_made_it(make_zone: Callable[..., Any]) -> No
 
 
 def test_the_page_of_a_run_tells_apart_what_it_made_and_what_it_saw(
-    make_zone: Callable[..., Any],
+    make_page_zone: Callable[..., Any],
 ) -> None:
-    zone = make_zone()
+    zone = make_page_zone()
     zone.keep(id="old", run_id="first")
     zone.keep(id="old", run_id="second")
     zone.keep(id="new", run_id="second")
@@ -47,8 +47,10 @@ def test_the_page_of_a_run_tells_apart_what_it_made_and_what_it_saw(
     assert ("/checkpoint/new" in seen, "/checkpoint/old" in seen) == (False, True)
 
 
-def test_streams_checkpoints_and_anchors_lead_to_their_runs(make_zone: Callable[..., Any]) -> None:
-    zone = make_zone()
+def test_streams_checkpoints_and_anchors_lead_to_their_runs(
+    make_page_zone: Callable[..., Any],
+) -> None:
+    zone = make_page_zone()
     first, last = a_checkpoint(START, (3, 1)), a_checkpoint(START + 60, (9, 1))
     zone.anchored(first)
     zone.sign(last)
@@ -68,9 +70,9 @@ def test_streams_checkpoints_and_anchors_lead_to_their_runs(make_zone: Callable[
 
 
 def test_each_stream_has_the_age_of_the_last_checkpoint_that_covers_it(
-    make_zone: Callable[..., Any],
+    make_page_zone: Callable[..., Any],
 ) -> None:
-    zone = make_zone()
+    zone = make_page_zone()
     zone.sign(a_checkpoint(START, (3, 1)))
     html = zone.html(now=START + 600, heads=lambda _place: {"record/app/new": 4})
     rows = html.partition('id="streams"')[2].partition("</table>")[0].split("<tr>")[2:]
@@ -80,8 +82,10 @@ def test_each_stream_has_the_age_of_the_last_checkpoint_that_covers_it(
     assert detail == ["10 minutes ago", "10 minutes ago", "none yet"]
 
 
-def test_what_is_held_up_leads_to_the_run_that_held_it_up(make_zone: Callable[..., Any]) -> None:
-    zone = make_zone("offline")
+def test_what_is_held_up_leads_to_the_run_that_held_it_up(
+    make_page_zone: Callable[..., Any],
+) -> None:
+    zone = make_page_zone("offline")
     zone.bundles(2, "waiting", "events are missing")
     zone.keep(kind="import", id=f"{1:064x}", dag_id="veen_import", run_id="i1", state="waiting")
     held = zone.html().partition("Held up")[2].partition("</table>")[0]
@@ -89,8 +93,8 @@ def test_what_is_held_up_leads_to_the_run_that_held_it_up(make_zone: Callable[..
     assert held.count("none is known") == 1
 
 
-def test_heads_are_those_that_the_hub_tells_now(make_zone: Callable[..., Any]) -> None:
-    zone = make_zone("offline")
+def test_heads_are_those_that_the_hub_tells_now(make_page_zone: Callable[..., Any]) -> None:
+    zone = make_page_zone("offline")
     zone.sign(a_checkpoint(START, (3, 1)))
     detail = {"record/app/a": 7, "import/record/app/a": 12}
     rows = {row.name: row for row in zone.overview(heads=lambda _: detail).streams.known.rows}
@@ -99,17 +103,17 @@ def test_heads_are_those_that_the_hub_tells_now(make_zone: Callable[..., Any]) -
     assert rows["record/app/b"].head == 1, "what the hub does not tell, the checkpoint does"
 
 
-def test_an_alarm_says_what_is_wrong(make_zone: Callable[..., Any]) -> None:
-    zone = make_zone()
+def test_an_alarm_says_what_is_wrong(make_page_zone: Callable[..., Any]) -> None:
+    zone = make_page_zone()
     detail = "carriers were refused and are in quarantine: df072392382e2b41; look at them."
     zone.keep(kind="alarm", id="a", state="raised", summary={"what": detail})
     assert detail in zone.html()
 
 
 def test_h35_a_failed_run_shows_with_its_text_and_the_section_of_the_runbook(
-    make_zone: Callable[..., Any],
+    make_page_zone: Callable[..., Any],
 ) -> None:
-    zone = make_zone()
+    zone = make_page_zone()
     summary = {"what": "the hub does not answer. " * 30, "runbook": "A query has failed on Spark"}
     zone.keep(kind="alarm", id="veen_query-answer-failed", state="raised", summary=summary)
     html = zone.html()
@@ -117,8 +121,8 @@ def test_h35_a_failed_run_shows_with_its_text_and_the_section_of_the_runbook(
     assert "runbook A query has failed on Spark" in html
 
 
-def test_an_alarm_that_is_over_is_not_shown_as_raised(make_zone: Callable[..., Any]) -> None:
-    zone = make_zone()
+def test_an_alarm_that_is_over_is_not_shown_as_raised(make_page_zone: Callable[..., Any]) -> None:
+    zone = make_page_zone()
     zone.keep(kind="alarm", id="gaps", state="raised")
     assert 'id="alarms"' in zone.html()
     zone.keep(kind="alarm", id="gaps", state="over", run_id="later")
@@ -126,9 +130,9 @@ def test_an_alarm_that_is_over_is_not_shown_as_raised(make_zone: Callable[..., A
 
 
 def test_alarms_that_stand_come_before_newer_ones_that_are_over(
-    make_zone: Callable[..., Any],
+    make_page_zone: Callable[..., Any],
 ) -> None:
-    zone = make_zone()
+    zone = make_page_zone()
     zone.keep(kind="alarm", id="stands", state="raised", made_at=1)
     for number in range(40):
         zone.keep(kind="alarm", id=f"over-{number}", state="over", made_at=2 + number)

@@ -84,13 +84,13 @@ def test_says_that_a_service_is_ready() -> None:
         assert look(address(url)).is_ready
 
 
-def test_h32_a_warning_of_a_ready_service_is_shown(make_zone: Callable[..., Any]) -> None:
+def test_h32_a_warning_of_a_ready_service_is_shown(make_page_zone: Callable[..., Any]) -> None:
     body = {"ok": True, "warnings": ["the disk is full in 3.0 days <b>", 7, "x" * 1_000]}
     with answering(200, json.dumps(body).encode()) as url:
         result = look(address(url))
     assert result.is_ready
     assert [len(warning) for warning in result.warnings] == [32, 300]
-    html = make_zone("alone").html(look=lambda _one: result)
+    html = make_page_zone("alone").html(look=lambda _one: result)
     assert "the disk is full in 3.0 days &lt;b&gt;" in html
 
 
@@ -101,8 +101,8 @@ def test_h32_an_answer_that_cannot_be_read_warns_of_nothing(body: bytes) -> None
     assert (result.is_ready, result.warnings) == (True, ())
 
 
-def test_h23_the_page_names_the_parts_that_do_not_work(make_zone: Callable[..., Any]) -> None:
-    zone = make_zone("alone")
+def test_h23_the_page_names_the_parts_that_do_not_work(make_page_zone: Callable[..., Any]) -> None:
+    zone = make_page_zone("alone")
     assert "restarted" not in zone.html()
     running = [
         {"name": "hub", "is_ready": True, "restarts": 2, "is_failing": False, "trouble": ""},
@@ -126,15 +126,17 @@ def test_h23_the_page_names_the_parts_that_do_not_work(make_zone: Callable[..., 
     assert "expected the state of a supervisor" in zone.html()
 
 
-def test_the_page_says_plainly_what_is_down(make_zone: Callable[..., Any]) -> None:
-    html = make_zone("online").html(look=look)
+def test_the_page_says_plainly_what_is_down(make_page_zone: Callable[..., Any]) -> None:
+    html = make_page_zone("online").html(look=look)
     assert 'role="alert">Hub (http://127.0.0.1:' in html
     assert 'role="alert">Recorder service (http://127.0.0.1:' in html
     assert html.count("Connection refused") == 2
 
 
-def test_h35_a_hub_that_is_down_has_told_nothing_just_now(make_zone: Callable[..., Any]) -> None:
-    zone = make_zone("online")
+def test_h35_a_hub_that_is_down_has_told_nothing_just_now(
+    make_page_zone: Callable[..., Any],
+) -> None:
+    zone = make_page_zone("online")
     detail = {"heads": lambda _place: {"record/app/http": 3}}
     assert zone.overview(**detail).streams.known.asked_sec == 0
     overview = zone.overview(look=look, **detail)

@@ -57,9 +57,9 @@ def the_table(sealed_hub: Any, name: str = "events") -> EventTable:
 
 
 def test_every_sealed_event_is_a_row_and_only_new_ones_are_added(
-    spark: SparkSession, sealed_hub: Any, terms: Any
+    spark_session: SparkSession, sealed_hub: Any, audit_terms: Any
 ) -> None:
-    outcome = job(sealed_hub, terms).run(spark.sparkContext)
+    outcome = job(sealed_hub, audit_terms).run(spark_session.sparkContext)
     table = the_table(sealed_hub)
     rows = rows_of(table)
     assert said(rows) == due(sealed_hub)
@@ -73,21 +73,21 @@ def test_every_sealed_event_is_a_row_and_only_new_ones_are_added(
     assert manifest is not None
     assert any(len(chunk.files) > 1 for label in table.labels(manifest) for chunk in label.chunks)
 
-    assert job(sealed_hub, terms).run(spark.sparkContext).chunks == 0
+    assert job(sealed_hub, audit_terms).run(spark_session.sparkContext).chunks == 0
     assert list(table.files()) == before
     sealed_hub.send(20)
-    added = job(sealed_hub, terms).run(spark.sparkContext)
+    added = job(sealed_hub, audit_terms).run(spark_session.sparkContext)
     assert 0 < added.rows < 40
     assert set(before) < set(table.files())
     assert said(rows_of(table)) == due(sealed_hub)
 
 
 def test_answers_that_are_lost_put_no_event_twice(
-    spark: SparkSession, sealed_hub: Any, terms: Any, tmp_path: Path
+    spark_session: SparkSession, sealed_hub: Any, audit_terms: Any, tmp_path: Path
 ) -> None:
     settings = sealed_hub.archived.settings
     services = failing_store.LosingDoor(settings, marks=tmp_path / "lost")
-    outcome = job(sealed_hub, terms, services).run(spark.sparkContext)
+    outcome = job(sealed_hub, audit_terms, services).run(spark_session.sparkContext)
     table = the_table(sealed_hub)
     assert len(list((tmp_path / "lost").iterdir())) >= failing_store.LOST
     assert outcome.rows == len(rows_of(table))
@@ -98,15 +98,15 @@ def test_answers_that_are_lost_put_no_event_twice(
 
 
 def test_the_folders_of_a_table_are_its_partitions(
-    spark: SparkSession, sealed_hub: Any, terms: Any, tmp_path: Path
+    spark_session: SparkSession, sealed_hub: Any, audit_terms: Any, tmp_path: Path
 ) -> None:
     """As a bucket shows it: keys are paths, whatever lies beside the files."""
-    job(sealed_hub, terms).run(spark.sparkContext)
+    job(sealed_hub, audit_terms).run(spark_session.sparkContext)
     table = the_table(sealed_hub)
     for key in table.store.objects.keys(f"{table.prefix}/"):
         (tmp_path / key).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / key).write_bytes(table.store.objects.get(key))
-    result = spark.read.parquet(str(tmp_path / table.prefix))
+    result = spark_session.read.parquet(str(tmp_path / table.prefix))
     assert dict(result.dtypes)["stream"] == "string"
     assert dict(result.dtypes)["day"] == "date"
     rows = [row.asDict() for row in result.collect()]
@@ -144,18 +144,18 @@ def writing(sealed_hub: Any, terms: Any) -> tuple[EventTerms, list[EventWork]]:
     return given, work
 
 
-def test_a_chunk_gives_the_same_bytes_every_time(sealed_hub: Any, terms: Any) -> None:
-    given, work = writing(sealed_hub, terms)
+def test_a_chunk_gives_the_same_bytes_every_time(sealed_hub: Any, audit_terms: Any) -> None:
+    given, work = writing(sealed_hub, audit_terms)
     first = [write_one(given, item) for item in work]
     assert [write_one(given, item) for item in work] == first
     assert all(done.events and done.events.rows for done in first)
 
 
 def test_a_chunk_that_nobody_signed_is_refused_and_the_others_are_not(
-    sealed_hub: Any, terms: Any
+    sealed_hub: Any, audit_terms: Any
 ) -> None:
     """Anyone can seal to a public key: what client and hub did not sign is no event."""
-    given, work = writing(sealed_hub, terms)
+    given, work = writing(sealed_hub, audit_terms)
     file = layout.chunk(work[0].chunk.name)
 
     def strange(entries: list[Any]) -> None:
@@ -169,7 +169,7 @@ def test_a_chunk_that_nobody_signed_is_refused_and_the_others_are_not(
     assert all(item.events for item in done[1:])
 
 
-def test_another_identity_does_not_mix_into_a_table(sealed_hub: Any, terms: Any) -> None:
+def test_another_identity_does_not_mix_into_a_table(sealed_hub: Any, audit_terms: Any) -> None:
     archived = sealed_hub.archived
     table = EventTable(archived.services.to_write(), "events", archived.hub_id)
     table.commit(bytes(32), {})
@@ -194,20 +194,20 @@ def test_drivers_that_commit_at_once_lose_nothing(tmp_path: Path) -> None:
     assert [label.chunks for label in table.labels(manifest)] == [tuple(chunks)]
 
 
-def test_a_run_that_was_cut_off_leaves_nothing_to_read(sealed_hub: Any, terms: Any) -> None:
-    given, work = writing(sealed_hub, terms)
+def test_a_run_that_was_cut_off_leaves_nothing_to_read(sealed_hub: Any, audit_terms: Any) -> None:
+    given, work = writing(sealed_hub, audit_terms)
     assert write_one(given, work[0]).events
     assert list(the_table(sealed_hub).files()) == []
 
 
-def test_a_control_log_with_a_fault_is_refused(sealed_hub: Any, terms: Any) -> None:
+def test_a_control_log_with_a_fault_is_refused(sealed_hub: Any, audit_terms: Any) -> None:
     archived = sealed_hub.archived
     (path,) = (archived.root / "log").glob(f"*{control_label(archived.hub_id).hex()}*.open")
     raw = bytearray(path.read_bytes())
     raw[150] ^= 1
     archived.plant(f"log/{path.name}", bytes(raw))
     with pytest.raises(Untrusted, match="run verify_log"):
-        learn_streams(archived.services, archived.hub_id, terms)
+        learn_streams(archived.services, archived.hub_id, audit_terms)
 
 
 @pytest.mark.parametrize("said", [[], ["--plaintext-at-rest", "no"]])

@@ -85,10 +85,10 @@ def queries_for(count: int) -> list[dict[str, Any]]:
 
 
 def test_three_engines_agree_on_every_byte(
-    spark: SparkSession, world: Any, archived: Any, tmp_path: Path
+    spark_session: SparkSession, world: Any, archived: Any, tmp_path: Path
 ) -> None:
     queries = queries_for(QUERIES)
-    questions = run(spark, world, archived, tmp_path / "out", *queries)
+    questions = run(spark_session, world, archived, tmp_path / "out", *queries)
     rows, witnesses = 0, 0
     for query, question in zip(queries, questions, strict=True):
         agreed = agree(world, query, question)
@@ -117,7 +117,12 @@ def agree(world: Any, query: dict[str, Any], question: SparkQuestion) -> QueryAn
 
 @pytest.mark.parametrize(("first", "last"), [(None, 0.02), (None, 0.2), (0.3, 0.35), (0.6, 0.6)])
 def test_a_span_of_time_whose_followers_are_not_read_gives_the_same_bytes(
-    spark: SparkSession, world: Any, archived: Any, tmp_path: Path, first: float | None, last: float
+    spark_session: SparkSession,
+    world: Any,
+    archived: Any,
+    tmp_path: Path,
+    first: float | None,
+    last: float,
 ) -> None:
     times = sorted(item["hub_ts"] for item in world.made)
     ends = {
@@ -126,7 +131,7 @@ def test_a_span_of_time_whose_followers_are_not_read_gives_the_same_bytes(
         if share is not None
     }
     query = a_query(filter={"time": ends})
-    (question,) = run(spark, world, archived, tmp_path, query)
+    (question,) = run(spark_session, world, archived, tmp_path, query)
     assert agree(world, query, question).witnesses
     archive = archived.archive
     stream_plans = plans(archive, archive.latest(), world.checkpoint, [question.descriptor])
@@ -152,13 +157,13 @@ def mixed() -> list[dict[str, Any]]:
 
 
 def test_neither_tasks_nor_sorted_parts_nor_company_change_a_byte(
-    spark: SparkSession,
+    spark_session: SparkSession,
     world: Any,
     archived: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    together = run(spark, world, archived, tmp_path / "together", *mixed())
+    together = run(spark_session, world, archived, tmp_path / "together", *mixed())
     alone = [
         SparkQuestion(item.descriptor, item.result_id, tmp_path / "alone" / item.result_id)
         for item in together
@@ -166,9 +171,15 @@ def test_neither_tasks_nor_sorted_parts_nor_company_change_a_byte(
     monkeypatch.setattr(query_collect, "_PARTITION_ROWS", 60)
     for number, question in enumerate(alone[:2]):
         site = world.site(archived)
-        answer(spark.sparkContext, site, world.checkpoint, [question], partitions=1 + 4 * number)
+        answer(
+            spark_session.sparkContext,
+            site,
+            world.checkpoint,
+            [question],
+            partitions=1 + 4 * number,
+        )
         assert files_of(question.out) == files_of(together[number].out)
-    again = run(spark, world, archived, tmp_path / "again", *mixed(), partitions=3)
+    again = run(spark_session, world, archived, tmp_path / "again", *mixed(), partitions=3)
     assert [files_of(item.out) for item in again] == [files_of(item.out) for item in together]
     assert len(rows_in(together[0].out)) > 250
     assert 20 < len(rows_in(together[1].out)) == len(rows_in(together[2].out))
@@ -176,9 +187,9 @@ def test_neither_tasks_nor_sorted_parts_nor_company_change_a_byte(
 
 
 def test_an_earlier_checkpoint_is_answered_from_a_longer_archive(
-    spark: SparkSession, world: Any, archived: Any, tmp_path: Path
+    spark_session: SparkSession, world: Any, archived: Any, tmp_path: Path
 ) -> None:
-    (question,) = run(spark, world, archived, tmp_path, a_query(), checkpoint=world.early)
+    (question,) = run(spark_session, world, archived, tmp_path, a_query(), checkpoint=world.early)
     beside = inline(world.index, question.descriptor, world.early, world.hub, ENOUGH)
     share = len(beside.outcome.rows) / SIZE
     assert len(rows_in(question.out)) == len(beside.outcome.rows)
@@ -189,12 +200,12 @@ def test_an_earlier_checkpoint_is_answered_from_a_longer_archive(
 
 
 def test_a_bucket_gives_the_same_bytes(
-    spark: SparkSession, world: Any, archived: Any, settings_for: Any, tmp_path: Path
+    spark_session: SparkSession, world: Any, archived: Any, store_settings_for: Any, tmp_path: Path
 ) -> None:
-    in_bucket = world.archived(settings_for("s3"))
+    in_bucket = world.archived(store_settings_for("s3"))
     query = a_query(filter={"time": {"from": "2023-11-14T22:30:00Z"}})
     result = [
-        run(spark, world, item, tmp_path / str(number), query)
+        run(spark_session, world, item, tmp_path / str(number), query)
         for number, item in enumerate((archived, in_bucket))
     ]
     value, other = (files_of(each[0].out) for each in result)
@@ -221,7 +232,7 @@ class Submitted:
 
 
 def test_a_submitted_query_has_the_digest_of_the_inline_engine(
-    environment: dict[str, str], world: Any, archived: Any, tmp_path: Path
+    spark_environment: dict[str, str], world: Any, archived: Any, tmp_path: Path
 ) -> None:
     query = a_query(scope=["record/users"], evidence={"mode": "spot", "sample_rate": 0.5})
     beside = inline(world.index, read(query), world.checkpoint, world.hub, ENOUGH)
@@ -238,7 +249,7 @@ def test_a_submitted_query_has_the_digest_of_the_inline_engine(
 
 @pytest.mark.long
 def test_a_submitted_query_fails_with_the_name_of_what_is_wrong(
-    environment: dict[str, str], world: Any, archived: Any, tmp_path: Path
+    spark_environment: dict[str, str], world: Any, archived: Any, tmp_path: Path
 ) -> None:
     shutil.copytree(archived.settings.root, tmp_path / "store")
     broken = replace(archived, settings=FileSettings(tmp_path / "store"))

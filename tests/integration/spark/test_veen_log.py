@@ -63,10 +63,10 @@ def plain(row: Any) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("kind", ["in_files", "in_bucket"])
 def test_every_field_of_every_sealed_entry(
-    spark: SparkSession, request: pytest.FixtureRequest, kind: str
+    spark_session: SparkSession, request: pytest.FixtureRequest, kind: str
 ) -> None:
     result = request.getfixturevalue(kind)
-    rows = sorted(plain(row) for row in table(spark, result).collect())
+    rows = sorted(plain(row) for row in table(spark_session, result).collect())
     assert rows == sorted(entries_of(result))
     assert len(rows) >= 24
 
@@ -82,28 +82,32 @@ def keep_only(found: Any, needed: Callable[[Any, Any], bool]) -> int:
     return left
 
 
-def test_only_the_chunks_of_a_sequence_are_opened(spark: SparkSession, in_files: Any) -> None:
+def test_only_the_chunks_of_a_sequence_are_opened(
+    spark_session: SparkSession, in_files: Any
+) -> None:
     label = next(
         item.label for item, segment in segments(in_files).values() if segment.start_seq > 8
     )
     keep_only(in_files, lambda item, segment: item.label == label and segment.start_seq == 9)
-    expected = table(spark, in_files).where(
+    expected = table(spark_session, in_files).where(
         (f.col("label") == f.lit(label)) & f.col("stream_seq").between(10, 12)
     )
     assert sorted(row.stream_seq for row in expected.collect()) == [10, 11, 12]
 
 
-def test_only_the_chunks_of_some_labels_are_opened(spark: SparkSession, in_files: Any) -> None:
+def test_only_the_chunks_of_some_labels_are_opened(
+    spark_session: SparkSession, in_files: Any
+) -> None:
     labels = sorted({item.label for item, _ in segments(in_files).values()})[:2]
     keep_only(in_files, lambda item, _: item.label in labels)
-    expected = table(spark, in_files).where(f.col("label").isin(labels))
+    expected = table(spark_session, in_files).where(f.col("label").isin(labels))
     assert {bytes(row.label) for row in expected.collect()} == set(labels)
 
 
-def test_only_the_chunks_of_a_time_are_opened(spark: SparkSession, in_files: Any) -> None:
+def test_only_the_chunks_of_a_time_are_opened(spark_session: SparkSession, in_files: Any) -> None:
     times = sorted(segment.last_ts for _, segment in segments(in_files).values())
     keep_only(in_files, lambda _, segment: segment.last_ts == times[-1])
-    expected = table(spark, in_files).where(f.col("hub_ts") >= times[-1])
+    expected = table(spark_session, in_files).where(f.col("hub_ts") >= times[-1])
     assert expected.count() > 0
 
 

@@ -64,26 +64,26 @@ def plant(found: Any, fault: str, place: Any) -> None:
 
 
 def test_a_sound_archive_gives_the_report_of_the_hub(
-    spark: SparkSession, in_bucket: Any, terms: AuditTerms
+    spark_session: SparkSession, in_bucket: Any, audit_terms: AuditTerms
 ) -> None:
-    report = by_spark(spark, in_bucket, terms)
+    report = by_spark(spark_session, in_bucket, audit_terms)
     assert report.ok
     assert report.entries == sum(head.head_seq for head in report.heads.values()) > 40
     assert report.to_json() == driven_hub.check(in_bucket.root).to_json()
-    assert report.to_json() == in_process(in_bucket, terms).to_json()
+    assert report.to_json() == in_process(in_bucket, audit_terms).to_json()
 
 
 @pytest.mark.parametrize("fault", PLANTS)
 def test_every_planted_fault_gives_the_report_of_the_hub(
-    spark: SparkSession,
+    spark_session: SparkSession,
     in_files: Any,
-    terms: AuditTerms,
+    audit_terms: AuditTerms,
     fault: str,
 ) -> None:
     plant(in_files, fault, place_in(in_files))
-    report = by_spark(spark, in_files, terms)
+    report = by_spark(spark_session, in_files, audit_terms)
     assert not report.ok
-    assert report.to_json() == in_process(in_files, terms).to_json()
+    assert report.to_json() == in_process(in_files, audit_terms).to_json()
     assert report.to_json() == driven_hub.check(in_files.root).to_json()
 
 
@@ -93,74 +93,74 @@ def test_the_list_of_planted_faults_is_whole() -> None:
 
 @pytest.mark.parametrize("partitions", [1, 2, 3, 7])
 def test_any_number_of_partitions_gives_the_same_bytes(
-    spark: SparkSession,
+    spark_session: SparkSession,
     in_files: Any,
-    terms: AuditTerms,
+    audit_terms: AuditTerms,
     partitions: int,
 ) -> None:
     plant(in_files, "wrong_root", place_in(in_files))
     plant(in_files, "forged_peaks", place_in(in_files, 1))
-    report = by_spark(spark, in_files, terms, partitions)
+    report = by_spark(spark_session, in_files, audit_terms, partitions)
     assert {fault.code for fault in report.faults} == {"I3", "PEAKS"}
-    assert report.to_json() == in_process(in_files, terms).to_json()
+    assert report.to_json() == in_process(in_files, audit_terms).to_json()
 
 
 def test_faults_in_a_bucket_and_in_its_tail_are_found(
-    spark: SparkSession, in_bucket: Any, terms: AuditTerms
+    spark_session: SparkSession, in_bucket: Any, audit_terms: AuditTerms
 ) -> None:
     path = max((in_bucket.root / "log").glob("*.open"), key=lambda item: item.stat().st_size)
     raw = bytearray(path.read_bytes())
     raw[200] ^= 1
     in_bucket.plant(f"log/{path.name}", bytes(raw))
-    report = by_spark(spark, in_bucket, terms)
+    report = by_spark(spark_session, in_bucket, audit_terms)
     assert [(fault.file, fault.code) for fault in report.faults] == [(f"log/{path.name}", "FRAME")]
     assert report.to_json() == driven_hub.check(in_bucket.root).to_json()
 
 
 def test_a_failed_task_is_tried_again_and_changes_nothing(
-    spark: SparkSession, in_files: Any, terms: AuditTerms, tmp_path: Path
+    spark_session: SparkSession, in_files: Any, audit_terms: AuditTerms, tmp_path: Path
 ) -> None:
     inventory = in_archive(in_files.services, in_files.hub_id)
     files = failing_files.FailingFiles(inventory.files, tmp_path / "failed")
-    pool = SparkAuditPool(spark.sparkContext, files).pool()
-    report = audit(inventory, terms, Depth.FULL, pool)
+    pool = SparkAuditPool(spark_session.sparkContext, files).pool()
+    report = audit(inventory, audit_terms, Depth.FULL, pool)
     assert len(list((tmp_path / "failed").iterdir())) >= 3
-    assert report.to_json() == in_process(in_files, terms).to_json()
+    assert report.to_json() == in_process(in_files, audit_terms).to_json()
 
 
-def test_hashes_only_leaves_out_signatures_alone(in_files: Any, terms: AuditTerms) -> None:
+def test_hashes_only_leaves_out_signatures_alone(in_files: Any, audit_terms: AuditTerms) -> None:
     plant(in_files, "bad_message_signature", place_in(in_files))
-    assert [fault.code for fault in in_process(in_files, terms).faults] == ["SIG"]
-    result = in_process(in_files, terms, Depth.HASHES)
+    assert [fault.code for fault in in_process(in_files, audit_terms).faults] == ["SIG"]
+    result = in_process(in_files, audit_terms, Depth.HASHES)
     assert [fault.code for fault in result.faults] == ["SUMMARY"]
 
 
-def test_a_directory_is_audited_as_its_archive(in_files: Any, terms: AuditTerms) -> None:
+def test_a_directory_is_audited_as_its_archive(in_files: Any, audit_terms: AuditTerms) -> None:
     inventory = in_directory(in_files.root, {})
-    report = audit(inventory, terms, Depth.FULL, here(inventory.files))
-    assert report.to_json() == in_process(in_files, terms).to_json()
+    report = audit(inventory, audit_terms, Depth.FULL, here(inventory.files))
+    assert report.to_json() == in_process(in_files, audit_terms).to_json()
 
 
 def test_a_label_whose_manifest_is_damaged_is_still_audited(
-    in_files: Any, terms: AuditTerms
+    in_files: Any, audit_terms: AuditTerms
 ) -> None:
     place = place_in(in_files)
     plant(in_files, "flip", place)
     manifest = in_files.archive.latest()
     ref = manifest.ref(place.name.label)
     in_files.overwrite(in_files.archive.keys.version(ref.sha256), b"not a manifest")
-    report = in_process(in_files, terms)
+    report = in_process(in_files, audit_terms)
     codes = {fault.code for fault in report.faults}
     assert {"FRAME", "MANIFEST"} <= codes
 
 
 def test_a_log_cut_off_at_its_end_is_found_by_the_manifest(
-    in_files: Any, terms: AuditTerms
+    in_files: Any, audit_terms: AuditTerms
 ) -> None:
     """Whoever deletes the tail in the store cannot make the archive forget how far it went."""
     path = max((in_files.root / "log").glob("*.open"), key=lambda item: item.stat().st_size)
     in_files.plant(f"log/{path.name}", None)
-    codes = [fault.code for fault in in_process(in_files, terms).faults]
+    codes = [fault.code for fault in in_process(in_files, audit_terms).faults]
     assert codes == ["MISSING"]
 
 
@@ -171,8 +171,8 @@ def test_a_store_without_the_hub_is_refused(tmp_path: Path, in_files: Any) -> No
         in_directory(tmp_path, {})
 
 
-def test_terms_survive_their_file(terms: AuditTerms) -> None:
-    assert parse_terms(terms.to_json()) == terms
+def test_terms_survive_their_file(audit_terms: AuditTerms) -> None:
+    assert parse_terms(audit_terms.to_json()) == audit_terms
 
 
 @pytest.mark.parametrize(

@@ -29,18 +29,18 @@ def judged(home: ZoneHome, file: Path) -> BridgeClaim:
     return prove_read_only(zone_actors(settings, hub_settings.load(file), granted))
 
 
-def test_h26_the_default_zone_has_a_bridge_that_only_reads_what_it_exports(pair: Pair) -> None:
-    claim = judged(pair[0], pair[0].file)
+def test_h26_the_default_zone_has_a_bridge_that_only_reads_what_it_exports(zone_pair: Pair) -> None:
+    claim = judged(zone_pair[0], zone_pair[0].file)
     assert claim.holds, claim.counterexample
-    policy = hub_settings.load(pair[0].file).policy
+    policy = hub_settings.load(zone_pair[0].file).policy
     bridge = policy.by_name("bridge")
     assert bridge is not None
     assert set(bridge.read) == {*EXPORTED, "bridge/online/log"}
 
 
-def test_h26_the_claim_fails_on_the_layout_of_the_release_before(pair: Pair) -> None:
+def test_h26_the_claim_fails_on_the_layout_of_the_release_before(zone_pair: Pair) -> None:
     """The exporter read record/* and opened events as the query service, which writes."""
-    home = pair[0]
+    home = zone_pair[0]
     text = home.file.read_text()
     before = home.root / "before.toml"
     exported = next(
@@ -56,8 +56,8 @@ def test_h26_the_claim_fails_on_the_layout_of_the_release_before(pair: Pair) -> 
         before.unlink()
 
 
-def test_h25_the_reader_of_a_zone_is_a_keystore_alone(pair: Pair) -> None:
-    for home in pair:
+def test_h25_the_reader_of_a_zone_is_a_keystore_alone(zone_pair: Pair) -> None:
+    for home in zone_pair:
         card = home.identity("reader").read_card()
         policy = hub_settings.load(home.file).policy
         assert policy.by_key(card.client_id) is policy.by_key(card.id_sign) is None
@@ -66,9 +66,9 @@ def test_h25_the_reader_of_a_zone_is_a_keystore_alone(pair: Pair) -> None:
         assert card.client_id not in subjects
 
 
-def test_h25_a_zone_of_the_release_before_is_read_as_it_was(pair: Pair) -> None:
+def test_h25_a_zone_of_the_release_before_is_read_as_it_was(zone_pair: Pair) -> None:
     """Sealed to the service, which opens with its own keys; nothing is taken up for it."""
-    home = pair[1]
+    home = zone_pair[1]
     text = home.file.read_text().replace("identities/reader/", "identities/service/")
     lines = [line for line in text.splitlines() if not line.startswith("reader_keys = ")]
     start = lines.index("[bridge.import_recorder]")
@@ -89,10 +89,10 @@ def test_h25_a_zone_of_the_release_before_is_read_as_it_was(pair: Pair) -> None:
         before.unlink()
 
 
-def test_h16_an_offline_zone_takes_up_all_that_its_bridge_imports(pair: Pair) -> None:
-    home = pair[1]
+def test_h16_an_offline_zone_takes_up_all_that_its_bridge_imports(zone_pair: Pair) -> None:
+    home = zone_pair[1]
     take_up(home.file)
     result = imports.read_import(IndexHome(recorder_settings.load(home.file).index))
     targets = {route.target for route in bridge_settings.load(home.file).streams.routes}
     assert set(result.streams) == targets
-    assert [hub.hub_id for hub in result.hubs] == [pair[0].zone().hub_id]
+    assert [hub.hub_id for hub in result.hubs] == [zone_pair[0].zone().hub_id]

@@ -83,10 +83,10 @@ def test_refuses_trust_that_names_nobody(a_zone: MakeZone, tmp_path: Path) -> No
     assert not (tmp_path / "z").exists()
 
 
-def test_refuses_a_handed_over_hub_that_was_changed(pair: Pair, tmp_path: Path) -> None:
+def test_refuses_a_handed_over_hub_that_was_changed(zone_pair: Pair, tmp_path: Path) -> None:
     folder = tmp_path / "handover"
     folder.mkdir()
-    for path in pair[0].handover.iterdir():
+    for path in zone_pair[0].handover.iterdir():
         raw = bytearray(path.read_bytes())
         if path.suffix == ".sig":
             raw[7] ^= 1
@@ -99,8 +99,8 @@ def test_refuses_a_handed_over_hub_that_was_changed(pair: Pair, tmp_path: Path) 
     assert not (tmp_path / "z").exists()
 
 
-def test_every_part_loads_and_names_the_same_hub(pair: Pair) -> None:
-    for home in pair:
+def test_every_part_loads_and_names_the_same_hub(zone_pair: Pair) -> None:
+    for home in zone_pair:
         zone = home.zone()
         recorder, bridge = recorder_settings.load(home.file), bridge_settings.load(home.file)
         assert hub_settings.load(home.file).gated
@@ -110,13 +110,13 @@ def test_every_part_loads_and_names_the_same_hub(pair: Pair) -> None:
 
 
 def test_h05_signatures_are_asked_for_where_approvers_are_named_and_nowhere_else(
-    pair: Pair, a_zone: MakeZone, tmp_path: Path
+    zone_pair: Pair, a_zone: MakeZone, tmp_path: Path
 ) -> None:
     """A key that lay on this host would prove nothing, so none is made for approvals."""
-    for home in pair:
+    for home in zone_pair:
         importing = bridge_settings.load(home.file).importing
         assert importing is None or importing.approvals == ()
-    trust, keys = pair[0].handover, (b"a" * 32, b"b" * 32)
+    trust, keys = zone_pair[0].handover, (b"a" * 32, b"b" * 32)
     home = a_zone(tmp_path / "z", "offline", trust=trust, approvers=keys)
     importing = bridge_settings.load(home.file).importing
     assert importing is not None
@@ -141,10 +141,10 @@ def test_large_queries_go_to_the_airflow_of_the_zone(a_zone: MakeZone, tmp_path:
         assert document.objects is not None
 
 
-def test_all_listen_on_the_loopback_on_ports_of_their_own(pair: Pair) -> None:
+def test_all_listen_on_the_loopback_on_ports_of_their_own(zone_pair: Pair) -> None:
     places = [
         listen
-        for home in pair
+        for home in zone_pair
         for listen in (
             hub_settings.load(home.file).listen,
             recorder_settings.load(home.file).query.listen,
@@ -155,8 +155,8 @@ def test_all_listen_on_the_loopback_on_ports_of_their_own(pair: Pair) -> None:
     assert len(set(places)) == len(places)
 
 
-def test_the_offline_zone_trusts_the_online_one_and_takes_its_streams(pair: Pair) -> None:
-    online, offline = pair
+def test_the_offline_zone_trusts_the_online_one_and_takes_its_streams(zone_pair: Pair) -> None:
+    online, offline = zone_pair
     trust = TrustStore.read(offline.trust)
     assert list(trust.hubs) == [online.zone().hub_id]
     assert list(trust.exporters.values()) == ["z1"]
@@ -165,34 +165,34 @@ def test_the_offline_zone_trusts_the_online_one_and_takes_its_streams(pair: Pair
     assert {route.hub_id for route in routes} == {online.zone().hub_id}
 
 
-def test_no_key_is_in_both_zones(pair: Pair) -> None:
+def test_no_key_is_in_both_zones(zone_pair: Pair) -> None:
     keys = [
         {principal.public_key for principal in hub_settings.load(home.file).policy.principals}
-        for home in pair
+        for home in zone_pair
     ]
     assert keys[0].isdisjoint(keys[1])
-    issuers = [hub_settings.load(home.file).issuers for home in pair]
+    issuers = [hub_settings.load(home.file).issuers for home in zone_pair]
     assert issuers[0].isdisjoint(issuers[1])
 
 
-def test_a_capability_covers_its_streams_and_no_other(pair: Pair) -> None:
+def test_a_capability_covers_its_streams_and_no_other(zone_pair: Pair) -> None:
     for name, stream in PRODUCERS.items():
-        token = CapToken.decode(pair[0].capability(name).read_bytes())
+        token = CapToken.decode(zone_pair[0].capability(name).read_bytes())
         token.verify_chain()
         assert list(token.allow.stream_ids) == [stream_id(stream)]
-        assert token.issuer_pk in hub_settings.load(pair[0].file).issuers
+        assert token.issuer_pk in hub_settings.load(zone_pair[0].file).issuers
 
 
-def test_nothing_handed_over_is_secret(pair: Pair) -> None:
+def test_nothing_handed_over_is_secret(zone_pair: Pair) -> None:
     """Names, a public key and what the hub signed; no private key is a part of any of it."""
-    handed = b"".join(path.read_bytes() for path in pair[0].handover.iterdir())
-    for key in (pair[0].hub / "keys").iterdir():
+    handed = b"".join(path.read_bytes() for path in zone_pair[0].handover.iterdir())
+    for key in (zone_pair[0].hub / "keys").iterdir():
         assert key.read_bytes() not in handed
         assert key.read_bytes().hex().encode() not in handed
 
 
-def test_what_is_secret_is_private_and_not_in_the_file(pair: Pair) -> None:
-    home = pair[0]
+def test_what_is_secret_is_private_and_not_in_the_file(zone_pair: Pair) -> None:
+    home = zone_pair[0]
     text = home.file.read_text()
     for file in home.secrets.iterdir():
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -204,8 +204,8 @@ def test_what_is_secret_is_private_and_not_in_the_file(pair: Pair) -> None:
     assert stat.S_IMODE(home.root.stat().st_mode) & 0o066 == 0
 
 
-def test_the_environment_has_what_airflow_and_spark_need(pair: Pair) -> None:
-    home = pair[0]
+def test_the_environment_has_what_airflow_and_spark_need(zone_pair: Pair) -> None:
+    home = zone_pair[0]
     result = environment(home, home.zone(), {"PATH": "/bin", "HOME": "/root"})
     assert len(bytes.fromhex(result["AIRFLOW__API_AUTH__JWT_SECRET"])) >= 64
     assert result["AIRFLOW_HOME"] == str(home.airflow)
@@ -220,8 +220,8 @@ def test_the_environment_has_what_airflow_and_spark_need(pair: Pair) -> None:
     assert set(json.loads(home.passwords.read_text())) == set(named)
 
 
-def test_what_the_caller_says_of_airflow_holds_but_for_where_it_is(pair: Pair) -> None:
-    home = pair[0]
+def test_what_the_caller_says_of_airflow_holds_but_for_where_it_is(zone_pair: Pair) -> None:
+    home = zone_pair[0]
     given = {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": "postgresql+psycopg2://db/airflow"}
     result = environment(home, home.zone(), given | {"AIRFLOW__API__PORT": "1"})
     assert result | given == result

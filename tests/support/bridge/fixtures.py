@@ -1,125 +1,62 @@
-"""A world in memory, carriers made of it, and both verifiers side by side."""
+"""A world in memory with carriers made of it, and zones that import into a hub."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
-from dataclasses import dataclass
-from io import BytesIO
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bridge import standalone_verifier as standalone
-from bridge.carrier.codec import Sealing
-from bridge.carrier.format import CarrierLedger, Packing, Preset
-from bridge.carrier.verify import VerifyContext, VerifyReport, check_carrier
-from bridge.carrier.writer import Content, stage
-from bridge.errors import CarrierRefused, Level
-from bridge.trust import TrustStore, pin_exporter, pin_hub
-from bridge.verify import verify_bundle
-from support.bridge import bridge_world
-from veen.digest import h
+if TYPE_CHECKING:
+    from support.bridge.carrier_factory import CarrierFactory
+    from support.bridge.import_runner import ImportRunner
 
 
 @pytest.fixture(scope="session")
-def grown() -> Any:
+def grown_world() -> Any:
     """A stream of nine events, with metadata and disclosed bodies."""
-    return bridge_world.World().grow(9)
+    from support.bridge.bridge_world import World
 
-
-@dataclass
-class Yard:
-    """Where carriers are made and checked."""
-
-    root: Path
-
-    def __post_init__(self) -> None:
-        self._number = itertools.count(1)
-        self.trust_dir = self.root / "trust"
-        self.trust_dir.mkdir()
-        identity = bridge_world.IDENTITY
-        pin_hub(self.trust_dir, identity, identity.signature_by(bridge_world.HUB))
-        pin_exporter(self.trust_dir, "z1", bridge_world.EXPORTER.public)
-        self.trust = TrustStore.read(self.trust_dir)
-
-    def new(self) -> Path:
-        path = self.root / str(next(self._number))
-        path.mkdir()
-        return path
-
-    def carry(
-        self,
-        raw: bytes,
-        packing: Packing | None = None,
-        sealing: Sealing | None = None,
-        ledger: CarrierLedger | None = None,
-    ) -> list[Path]:
-        """The bags of a carrier with this bundle."""
-        if ledger is None:
-            header = bridge_world.parts(raw)[0]
-            ledger = CarrierLedger(bridge_id=h(b"bridge")).with_bundle(header)
-        place = self.new()
-        file = place / "content"
-        file.write_bytes(raw)
-        (place / "staging").mkdir()
-        staged = stage(
-            Content(file=file, ledger=ledger),
-            packing or Preset.ANY.packing(),
-            bridge_world.EXPORTER,
-            place / "staging",
-            sealing,
-        )
-        return list(staged.bags)
-
-    def check(self, bags: list[Path], level: Level = Level.VALID, **more: Any) -> VerifyReport:
-        scratch = self.root / "scratch"
-        scratch.mkdir(exist_ok=True)
-        means = VerifyContext(trust=self.trust, scratch=scratch, **more)
-        report = check_carrier(bags, level, means)
-        assert list(scratch.iterdir()) == []
-        return report
-
-    def standalone(self, bags: list[Path]) -> str:
-        """The verdict of the other verifier, in this process for speed."""
-        hubs, exporters = standalone.read_trust(self.trust_dir)
-        try:
-            standalone.verify_carrier(bags, hubs, exporters)
-        except standalone.VerifierRefused as error:
-            return str(error.args[0])
-        return "valid"
-
-    def both(self, bags: list[Path]) -> str:
-        """The verdict, which is the same in both verifiers."""
-        verdict = self.check(bags).verdict
-        assert self.standalone(bags) == verdict
-        return verdict
+    return World().grow(9)
 
 
 @pytest.fixture
-def yard(tmp_path: Path) -> Yard:
-    return Yard(tmp_path)
+def carrier_factory(tmp_path: Path) -> CarrierFactory:
+    from support.bridge.carrier_factory import CarrierFactory
+
+    return CarrierFactory(tmp_path)
 
 
 @pytest.fixture(scope="session")
-def verdict() -> Callable[[bytes], str]:
-    """The verdict on the bytes of a bundle, which is the same in both verifiers."""
-    identity = bridge_world.IDENTITY.encode()
-    hubs = {bridge_world.IDENTITY.hub_id: standalone.read(identity, standalone.IDENTITY)}
+def bundle_verdict() -> Callable[[bytes], str]:
+    from support.bridge.carrier_factory import bundle_verdict
 
-    def of(raw: bytes) -> str:
-        try:
-            verify_bundle(BytesIO(raw), bridge_world.TRUST, None)
-            result = "valid"
-        except CarrierRefused as error:
-            result = f"{error.fault.code.value}/{error.fault.detail_enum}"
-        try:
-            standalone.verify_bundle(raw, hubs)
-            other = "valid"
-        except standalone.VerifierRefused as error:
-            other = str(error.args[0])
-        assert other == result
-        return result
+    return bundle_verdict
 
-    return of
+
+@pytest.fixture(scope="module")
+def z2_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The hub of the importing zones of a file."""
+    from support.hub.hub_process import hub_in
+
+    with hub_in(tmp_path_factory.mktemp("z2") / "hub") as hub:
+        yield hub
+
+
+@pytest.fixture(scope="module")
+def import_runner() -> Iterator[ImportRunner]:
+    from support.bridge.import_runner import ImportRunner
+
+    runner = ImportRunner()
+    yield runner
+    runner.close()
+
+
+@pytest.fixture
+def import_zone(tmp_path: Path, z2_hub: Any, request: pytest.FixtureRequest) -> Any:
+    from support.bridge.import_yard import Zone
+
+    name = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")
+    return Zone(tmp_path / "zone", z2_hub, name)

@@ -4,49 +4,57 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.cli import cli_binary, cli_normal
+if TYPE_CHECKING:
+    from support.cli.cli_binary import Done, Forking
 
 
 @pytest.fixture(scope="session")
-def forking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
-    made = cli_binary.Forking(tmp_path_factory.mktemp("forking"))
-    yield made
-    made.end()
+def forking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forking]:
+    from support.cli.cli_binary import Forking
+
+    server = Forking(tmp_path_factory.mktemp("forking"))
+    yield server
+    server.end()
 
 
 @pytest.fixture(scope="session")
 def normalised() -> Callable[[str, str], str]:
-    result: Callable[[str, str], str] = cli_normal.normalised
-    return result
+    from support.cli.cli_normal import normalised
+
+    return normalised
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def cli_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """An empty home; a hub that runs on ``hub`` in it is stopped."""
+    from support.cli.cli_binary import end_hub
+
     folder = tmp_path_factory.mktemp("home")
     yield folder
-    cli_binary.end_hub(folder)
+    end_hub(folder)
 
 
 @pytest.fixture(scope="module")
-def veen(home: Path) -> Callable[..., cli_binary.Done]:
+def veen_in_home(cli_home: Path) -> Callable[..., Done]:
     """Runs a command in that home."""
+    from support.cli import cli_binary
 
-    def run(*arguments: object, **more: Any) -> cli_binary.Done:
-        return cli_binary.veen(*arguments, cwd=home, **more)
+    def run(*arguments: object, **more: Any) -> Done:
+        return cli_binary.veen(*arguments, cwd=cli_home, **more)
 
     return run
 
 
 @pytest.fixture(scope="module")
-def called(home: Path) -> Callable[..., cli_binary.Done]:
+def call_in_home(cli_home: Path) -> Callable[..., Done]:
     """Runs a command in that home and within this process."""
+    from support.cli import cli_binary
 
-    def run(*arguments: object, **more: Any) -> cli_binary.Done:
-        return cli_binary.called(*arguments, cwd=home, **more)
+    def run(*arguments: object, **more: Any) -> Done:
+        return cli_binary.called(*arguments, cwd=cli_home, **more)
 
     return run

@@ -9,29 +9,20 @@ from typing import Any
 
 import pytest
 
-from support.client import client_producer
-from support.hub import hub_process
-
-
-@pytest.fixture(scope="session")
-def wait_until() -> Callable[..., None]:
-    return hub_process.wait_until
-
 
 @contextmanager
 def _hubs(folder: Path) -> Iterator[Callable[..., Any]]:
-    made: list[Any] = []
+    from support.client import client_producer
+    from support.hub import hub_process
 
-    def make(toml: str = client_producer.OPEN, name: str = "hub") -> Any:
-        process = hub_process.configured(folder / name, toml)
-        made.append(process)
-        return process
+    with ExitStack() as ending:
 
-    try:
+        def make(toml: str = client_producer.OPEN, name: str = "hub") -> Any:
+            hub = hub_process.configured(folder / name, toml)
+            ending.callback(hub.destroy)
+            return hub
+
         yield make
-    finally:
-        for item in made:
-            item.destroy()
 
 
 @pytest.fixture(scope="session")
@@ -41,41 +32,43 @@ def hubs_in() -> Callable[..., Any]:
 
 
 @pytest.fixture
-def make_hub(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+def make_client_hub(tmp_path: Path) -> Iterator[Callable[..., Any]]:
     """A hub that is not started; whatever becomes of it, it is gone after the test."""
     with _hubs(tmp_path) as make:
         yield make
 
 
 @pytest.fixture(scope="module")
-def make_shared_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Any]]:
+def make_shared_client_hub(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[..., Any]]:
+    """The same for all tests of a file."""
     with _hubs(tmp_path_factory.mktemp("shared")) as make:
         yield make
 
 
 @pytest.fixture(scope="module")
-def open_hub(make_shared_hub: Callable[..., Any]) -> Any:
+def open_client_hub(make_shared_client_hub: Callable[..., Any]) -> Any:
     """A running hub where anyone may write and read, for all tests of a file."""
-    return make_shared_hub().start()
+    return make_shared_client_hub().start()
 
 
 @pytest.fixture(scope="module")
-def gated_hub(make_shared_hub: Callable[..., Any]) -> Any:
+def gated_hub(make_shared_client_hub: Callable[..., Any]) -> Any:
     """A running hub that asks for capabilities, and lets one principal read."""
-    return make_shared_hub(client_producer.GATED, name="gated").start()
+    from support.client.client_producer import GATED
+
+    return make_shared_client_hub(GATED, name="gated").start()
 
 
 @pytest.fixture
 def open_client(tmp_path: Path) -> Iterator[Callable[..., Any]]:
     """Opens clients, each in its directory; the second time the one that is there."""
+    from support.client.client_producer import a_client
+
     with ExitStack() as closing:
 
         def make(url: str, name: str = "client", **more: Any) -> Any:
-            return closing.enter_context(client_producer.a_client(tmp_path / name, url, **more))
+            return closing.enter_context(a_client(tmp_path / name, url, **more))
 
         yield make
-
-
-@pytest.fixture
-def stream(request: pytest.FixtureRequest) -> str:
-    return f"record/{request.node.name}"

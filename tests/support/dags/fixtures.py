@@ -1,4 +1,4 @@
-"""One pair of zones for all tests here."""
+"""A database for Airflow, and a pair of zones whose DAGs run."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from support.dags import dag_zones
-
 
 @pytest.fixture(scope="session")
-def database() -> Iterator[Any]:
+def airflow_database() -> Iterator[Any]:
+    from support.dags import dag_zones
+
     # Each pytest that starts closes the folder of all of them to other users; PostgreSQL is one.
     with (
         tempfile.TemporaryDirectory(prefix="veen-dags-") as folder,
@@ -23,8 +23,10 @@ def database() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def pair(database: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def dag_zone_pair(airflow_database: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """An online zone z1 with events, and an offline zone z2; both hubs run."""
-    with dag_zones.zone_pair(tmp_path_factory.mktemp("pair"), database) as result:
-        result[0].emit(20)
-        yield result
+    from support.dags import dag_zones
+
+    with dag_zones.zone_pair(tmp_path_factory.mktemp("pair"), airflow_database) as zones:
+        zones[0].emit(20)
+        yield zones

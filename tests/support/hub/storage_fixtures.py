@@ -8,16 +8,19 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.hub.driven_hub import Bench, fill
+if TYPE_CHECKING:
+    from support.hub.driven_hub import Bench
 
 
 @pytest.fixture(scope="session")
-def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def golden_hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished directory; tests take copies of it."""
+    from support.hub.driven_hub import Bench, fill
+
     bench = Bench(tmp_path_factory.mktemp("golden") / "hub")
     fill(bench)
     bench.stop()
@@ -25,12 +28,14 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def copy(golden: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(golden, tmp_path / "hub"))
+def hub_copy(golden_hub: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(golden_hub, tmp_path / "hub"))
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
+def hub_bench(tmp_path: Path) -> Bench:
+    from support.hub.driven_hub import Bench
+
     return Bench(tmp_path / "hub")
 
 

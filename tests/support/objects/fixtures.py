@@ -6,19 +6,21 @@ import itertools
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.objects import object_servers
-from veen.objects.port import FileSettings, HeadStore, ObjectStore, Retention, Store, StoreSettings
-from veen.objects.store import open_retention, open_store
+if TYPE_CHECKING:
+    from veen.objects.port import HeadStore, ObjectStore, Retention, Store, StoreSettings
 
 _NUMBER = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
 def moto() -> Iterator[Any]:
+    """One S3 server for all tests of a process, each with a prefix of its own."""
+    from support.objects import object_servers
+
     server = object_servers.moto()
     yield server
     server.stop()
@@ -27,6 +29,8 @@ def moto() -> Iterator[Any]:
 @pytest.fixture
 def start_rclone() -> Iterator[Callable[[Path], Any]]:
     """Starts rclone on a folder; whatever is still running is gone after the test."""
+    from support.objects import object_servers
+
     started: list[Any] = []
 
     def start(folder: Path) -> Any:
@@ -48,8 +52,11 @@ def quick_folder() -> Iterator[Path]:
 
 
 @pytest.fixture(params=["files", "s3"])
-def settings(request: pytest.FixtureRequest, tmp_path: Path) -> StoreSettings:
+def store_settings(request: pytest.FixtureRequest, tmp_path: Path) -> StoreSettings:
     """An empty store of each kind."""
+    from support.objects import object_servers
+    from veen.objects.port import FileSettings
+
     if request.param == "files":
         return FileSettings(tmp_path / "store")
     endpoint = request.getfixturevalue("moto").endpoint
@@ -59,8 +66,11 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> StoreSettings:
 
 
 @pytest.fixture
-def store(settings: StoreSettings) -> Store:
-    return open_store(settings, object_servers.KEYS)
+def store(store_settings: StoreSettings) -> Store:
+    from support.objects import object_servers
+    from veen.objects.store import open_store
+
+    return open_store(store_settings, object_servers.KEYS)
 
 
 @pytest.fixture
@@ -74,5 +84,8 @@ def heads(store: Store) -> HeadStore:
 
 
 @pytest.fixture
-def retention(store: Store, settings: StoreSettings) -> Retention:
-    return open_retention(settings, object_servers.KEYS)
+def retention(store: Store, store_settings: StoreSettings) -> Retention:
+    from support.objects import object_servers
+    from veen.objects.store import open_retention
+
+    return open_retention(store_settings, object_servers.KEYS)

@@ -9,14 +9,11 @@ from typing import Any
 
 import pytest
 
-from support.plugins import page_zone
-from zone.directory import ZoneHome
-from zone.init import ZoneRequest, init
-
 
 @pytest.fixture(scope="session")
-def make_zone_in() -> Callable[..., Any]:
+def make_page_zone_in() -> Callable[..., Any]:
     """A zone's folder with its file and nothing more: no process runs."""
+    from support.plugins import page_zone
 
     def make(root: Path, role: str = "online") -> Any:
         trust = None
@@ -30,10 +27,13 @@ def make_zone_in() -> Callable[..., Any]:
 
 
 @pytest.fixture
-def make_zone(make_zone_in: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
-    return lambda role="online": make_zone_in(tmp_path, role)
+def make_page_zone(make_page_zone_in: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
+    return lambda role="online": make_page_zone_in(tmp_path, role)
 
 
 def _init(folder: Path, role: str, trust: Path | None) -> None:
+    from zone.directory import ZoneHome
+    from zone.init import ZoneRequest, init
+
     request = ZoneRequest(name=folder.name, role=role, storage=None, trust=trust, medium=None)
     init(ZoneHome(folder), request, now=1_794_000_000, random=os.urandom)

@@ -6,65 +6,66 @@ import itertools
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.hub import hub_process
-from support.objects import object_servers
-from support.recorder import recorded_hub
-from veen.objects.port import FileSettings, Store
-from veen.objects.store import open_store
+if TYPE_CHECKING:
+    from veen.objects.port import Store
 
 _NUMBER = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
-def moto() -> Iterator[Any]:
-    server = object_servers.moto()
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="session")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def stopped_hub(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A stopped hub: what it wrote, and what it answered."""
+    from support.recorder import recorded_hub
+
     return recorded_hub.record(tmp_path_factory.mktemp("recorded"))
 
 
 @pytest.fixture
-def data(recorded: Any, tmp_path: Path) -> Path:
+def hub_data(stopped_hub: Any, tmp_path: Path) -> Path:
     """A directory of that hub for one test alone."""
-    return Path(shutil.copytree(recorded.data, tmp_path / "original" / "data"))
+    return Path(shutil.copytree(stopped_hub.data, tmp_path / "original" / "data"))
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Where the store of ``store`` lies."""
+def store_folder(tmp_path: Path) -> Path:
+    """Where the store of ``file_store`` lies."""
     return tmp_path / "store"
 
 
 @pytest.fixture
-def store(folder: Path) -> Store:
-    return open_store(FileSettings(folder))
+def file_store(store_folder: Path) -> Store:
+    from veen.objects.port import FileSettings
+    from veen.objects.store import open_store
+
+    return open_store(FileSettings(store_folder))
 
 
 @pytest.fixture
-def s3(moto: Any) -> Store:
-    """An empty bucket, so to speak."""
+def s3_store(moto: Any) -> Store:
+    """An empty prefix of a bucket."""
+    from support.objects import object_servers
+    from veen.objects.store import open_store
+
     settings = object_servers.s3_settings(moto.endpoint, f"archive-{next(_NUMBER)}/")
     return open_store(settings, object_servers.KEYS)
 
 
 @pytest.fixture
-def run_hub(recorded: Any) -> Iterator[Callable[..., Any]]:
+def run_hub(stopped_hub: Any) -> Iterator[Callable[..., Any]]:
     """Starts a hub on a directory called ``data``; after the test it is gone."""
+    from support.hub import hub_process
+    from support.recorder import recorded_hub
+
     started: list[Any] = []
 
     def run(root: Path, toml: Path | None = None) -> Any:
         assert root.name == "data"
         started.append(hub_process.HubProcess(root.parent))
-        return recorded_hub.start(started[-1], toml or recorded.toml)
+        return recorded_hub.start(started[-1], toml or stopped_hub.toml)
 
     yield run
     for hub in started:

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from support.recorder import recorder_world
-
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def emit_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A gated hub, its recorder's settings, a producer with its capability, and an admin."""
+    from support.recorder import recorder_world
+
     result = recorder_world.World(tmp_path_factory.mktemp("world"))
     result.hub.start()
     try:
@@ -24,13 +24,15 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.fixture
-def offline(tmp_path: Path) -> Iterator[Any]:
+def offline_emitter(tmp_path: Path) -> Iterator[Any]:
     """An emitter whose hub does not answer."""
+    from support.recorder import recorder_world
+
     with recorder_world.offline_emitter(tmp_path) as result:
         yield result
 
 
 @pytest.fixture
-def open_emitter(world: Any) -> Iterator[Callable[..., Any]]:
+def open_emitter(emit_world: Any) -> Iterator[Callable[..., Any]]:
     with ExitStack() as closing:
-        yield lambda name="producer": closing.enter_context(world.emitter(name))
+        yield lambda name="producer": closing.enter_context(emit_world.emitter(name))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,34 +19,20 @@ from support.recorder.recorded_log import HUB, READER, RecordedLog
 from veen.client.log_head import Pair
 from veen.crypto import SigningKey
 from veen.digest import h
-from veen.events import RecordEvent
 from veen.hub_identity import key_id, new_identity
 from veen.label import stream_id
 from veen.limits import Limits
 from veen.msg import Msg
 from veen.receipt import Receipt
 from veen.recorder_checkpoint import log_root
-from veen.wire.body import AnyItem
-from veen.wire.canonical_json import json_to_cbor
 
 MOST_TOGETHER = 37
-
-
-def as_event(made: Any) -> RecordEvent:
-    return RecordEvent(
-        subject_id=made.subject_id,
-        principal_id=bytes.fromhex(made.principal_id),
-        event_type=made.event_type,
-        event_time=made.event_time,
-        origin=made.origin,
-        payload=AnyItem(json_to_cbor(json.dumps(made.payload, ensure_ascii=False))),
-    )
 
 
 def a_log(seed: int, size: int) -> Any:
     """Real messages of a random history; ``made`` is what the oracle is told of them."""
     made = history(seed, size)
-    log = RecordedLog(made, as_event)
+    log = RecordedLog(made)
     leaves = {(entry.stream, entry.seq): entry.leaf_hash.hex() for entry in log.entries}
     log.made = [item.plain() | {"leaf_hash": leaves[item.stream, item.seq]} for item in made]
     return log

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import json
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -22,12 +23,31 @@ from veen.limits import Limits
 from veen.payload import PayloadHdr, SealPlace, open_msg, seal_payload
 from veen.proofs import InclusionProof, RangeProof
 from veen.recorder_checkpoint import EMPTY_ROOT, RecorderCheckpoint, StreamEnd, log_root
+from veen.wire.body import AnyItem
+from veen.wire.canonical_json import json_to_cbor
 
 HUB = SigningKey(h(b"the hub's key"))
 READER = h(b"the reader's key")
 KEYS = {principal(n): SigningKey(principal_seed(n)) for n in range(1, 4)}
 STREAMS = (*SEARCHED, "record/query/requests", "record/query/results")
 PROFILE_ID = h(b"a recorder's profile")
+
+
+def as_event(item: Any) -> RecordEvent:
+    """The event of an item of a random history."""
+    return RecordEvent(
+        subject_id=item.subject_id,
+        principal_id=bytes.fromhex(item.principal_id),
+        event_type=item.event_type,
+        event_time=item.event_time,
+        origin=item.origin,
+        payload=AnyItem(json_to_cbor(json.dumps(item.payload, ensure_ascii=False))),
+    )
+
+
+def as_entry(item: Any) -> QueryEntry:
+    event = as_event(item) if item.is_event else None
+    return QueryEntry(item.stream, item.seq, item.hub_ts, bytes.fromhex(item.leaf_hash), event)
 
 
 class MemoryNodes:
@@ -49,7 +69,7 @@ class MemoryNodes:
 class RecordedLog:
     """``entries`` are all of it in the order of rows; ``checkpoint`` speaks of all of it."""
 
-    def __init__(self, history: Sequence[Any], as_event: Callable[[Any], RecordEvent]) -> None:
+    def __init__(self, history: Sequence[Any]) -> None:
         self.hub_key = HUB
         self.hub = new_identity(HUB.public, 0, "none")
         self.signature = self.hub.signature_by(HUB)

@@ -9,29 +9,27 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.sql import SparkSession
 
-from recorder.archive.audit import AuditTerms
-from spark_jobs.session import PUSHDOWN
-from support.hub import driven_hub
-from support.objects import object_servers
 from support.paths import TESTS
-from support.spark import archived_hub, spark_standalone
-from support.spark.sealed_hub import SealedHub, a_reader, send
-from veen.objects.port import FileSettings, StoreSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from recorder.archive.audit import AuditTerms
+    from support.spark.sealed_hub import SealedHub
+    from veen.objects.port import StoreSettings
 
 _NUMBER = itertools.count(1)
 
 
-TERMS = AuditTerms(limits=driven_hub.LIMITS, streams=driven_hub.STREAMS)
-
-
 @pytest.fixture(scope="session")
-def environment() -> dict[str, str]:
+def spark_environment() -> dict[str, str]:
     """What every Spark process of the tests runs in; the secrets of the store stand only here."""
+    from support.objects import object_servers
+
     os.environ |= {
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
@@ -45,8 +43,12 @@ def environment() -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def spark(environment: dict[str, str]) -> Iterator[SparkSession]:
+def spark_session(spark_environment: dict[str, str]) -> Iterator[SparkSession]:
     """Two cores; a task may fail three times before its job does."""
+    from pyspark.sql import SparkSession
+
+    from spark_jobs.session import PUSHDOWN
+
     result = (
         SparkSession.builder.master("local[2,4]")
         .appName("tests")
@@ -65,46 +67,42 @@ def spark(environment: dict[str, str]) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def master(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def spark_master(
+    spark_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
     """The URL of a cluster of two workers with a core each, on hosts of different names."""
-    with spark_standalone.cluster(environment, tmp_path_factory.mktemp("worker")) as url:
+    from support.spark import spark_standalone
+
+    with spark_standalone.cluster(spark_environment, tmp_path_factory.mktemp("worker")) as url:
         yield url
 
 
 @pytest.fixture
-def submit(environment: dict[str, str], master: str) -> Callable[..., Any]:
+def spark_submit(spark_environment: dict[str, str], spark_master: str) -> Callable[..., Any]:
     """spark-submit to that cluster."""
-    return partial(spark_standalone.submit, environment, master)
+    from support.spark import spark_standalone
+
+    return partial(spark_standalone.submit, spark_environment, spark_master)
 
 
 @pytest.fixture
-def overwriting(tmp_path: Path, environment: dict[str, str]) -> Iterator[StoreSettings]:
+def overwriting_store(tmp_path: Path, spark_environment: dict[str, str]) -> Iterator[StoreSettings]:
     """A bucket of a server that ignores conditions, which the settings accept."""
+    from support.objects import object_servers
+
     server = object_servers.rclone(tmp_path / "rclone")
     yield object_servers.s3_settings(server.endpoint, "z1/", accept_overwriting_store=True)
     server.stop()
 
 
-@pytest.fixture(scope="session")
-def moto() -> Iterator[Any]:
-    server = object_servers.moto()
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="session")
-def golden_hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    bench = driven_hub.Bench(tmp_path_factory.mktemp("golden") / "hub")
-    driven_hub.fill(bench)
-    bench.stop()
-    root: Path = bench.root
-    return root
-
-
 @pytest.fixture
-def settings_for(
-    request: pytest.FixtureRequest, tmp_path: Path, environment: dict[str, str]
+def store_settings_for(
+    request: pytest.FixtureRequest, tmp_path: Path, spark_environment: dict[str, str]
 ) -> Callable[[str], StoreSettings]:
+    """The settings of an empty store of the named kind."""
+    from support.objects import object_servers
+    from veen.objects.port import FileSettings
+
     def settings(kind: str) -> StoreSettings:
         if kind == "files":
             return FileSettings(tmp_path / "store")
@@ -116,26 +114,40 @@ def settings_for(
 
 
 @pytest.fixture
-def in_files(golden_hub: Path, tmp_path: Path, settings_for: Callable[[str], StoreSettings]) -> Any:
+def in_files(
+    golden_hub: Path, tmp_path: Path, store_settings_for: Callable[[str], StoreSettings]
+) -> Any:
+    from support.spark import archived_hub
+
     return archived_hub.archived(
-        shutil.copytree(golden_hub, tmp_path / "hub"), settings_for("files")
+        shutil.copytree(golden_hub, tmp_path / "hub"), store_settings_for("files")
     )
 
 
 @pytest.fixture
 def in_bucket(
-    golden_hub: Path, tmp_path: Path, settings_for: Callable[[str], StoreSettings]
+    golden_hub: Path, tmp_path: Path, store_settings_for: Callable[[str], StoreSettings]
 ) -> Any:
-    return archived_hub.archived(shutil.copytree(golden_hub, tmp_path / "hub"), settings_for("s3"))
+    from support.spark import archived_hub
+
+    return archived_hub.archived(
+        shutil.copytree(golden_hub, tmp_path / "hub"), store_settings_for("s3")
+    )
 
 
 @pytest.fixture(scope="session")
-def terms() -> AuditTerms:
-    return TERMS
+def audit_terms() -> AuditTerms:
+    from recorder.archive.audit import AuditTerms
+    from support.hub.driven_hub import LIMITS, STREAMS
+
+    return AuditTerms(limits=LIMITS, streams=STREAMS)
 
 
 @pytest.fixture(scope="session")
 def golden_sealed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path, dict[bytes, Any]]:
+    from support.hub import driven_hub
+    from support.spark.sealed_hub import a_reader, send
+
     folder = tmp_path_factory.mktemp("sealed")
     a_reader(folder / "reader")
     bench = driven_hub.Bench(folder / "hub")
@@ -146,6 +158,9 @@ def golden_sealed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path, 
 
 @pytest.fixture
 def sealed_in(golden_sealed: Any, tmp_path: Path) -> Callable[[StoreSettings], SealedHub]:
+    from support.spark import archived_hub
+    from support.spark.sealed_hub import SealedHub
+
     bench, client, sent = golden_sealed
 
     def sealed(settings: StoreSettings) -> SealedHub:
@@ -158,6 +173,7 @@ def sealed_in(golden_sealed: Any, tmp_path: Path) -> Callable[[StoreSettings], S
 
 @pytest.fixture
 def sealed_hub(
-    sealed_in: Callable[[StoreSettings], SealedHub], settings_for: Callable[[str], StoreSettings]
+    sealed_in: Callable[[StoreSettings], SealedHub],
+    store_settings_for: Callable[[str], StoreSettings],
 ) -> SealedHub:
-    return sealed_in(settings_for("files"))
+    return sealed_in(store_settings_for("files"))

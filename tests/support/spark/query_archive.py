@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,12 +19,13 @@ from spark_jobs.session import identity_in
 from support import poison
 from support.hub.driven_hub import ISSUER, Bench
 from support.recorder import query_histories, query_oracle
+from support.recorder.recorded_log import as_event
 from support.spark import archived_hub, sealed_hub
 from veen import captoken
 from veen.client.log_head import Pair
 from veen.crypto import SigningKey
 from veen.digest import h, ht
-from veen.events import RECORD_SCHEMA, RecordEvent
+from veen.events import RECORD_SCHEMA
 from veen.keystore.directory import ClientDir
 from veen.label import DEFAULT_PROFILE
 from veen.limits import Limits
@@ -34,8 +34,6 @@ from veen.log.entry import StreamRecord
 from veen.msg import Msg
 from veen.objects.port import StoreSettings
 from veen.payload import PayloadHdr, SealPlace, seal_payload
-from veen.wire.body import AnyItem
-from veen.wire.canonical_json import json_to_cbor
 
 EMPTY = "record/zz-empty"
 STREAMS = (*query_histories.STREAMS, EMPTY)
@@ -45,17 +43,6 @@ KEYS = {
     query_histories.principal(n): SigningKey(query_histories.principal_seed(n)) for n in (1, 2, 3)
 }
 RESULT = "r-{}"
-
-
-def as_event(made: Any) -> RecordEvent:
-    return RecordEvent(
-        subject_id=made.subject_id,
-        principal_id=bytes.fromhex(made.principal_id),
-        event_type=made.event_type,
-        event_time=made.event_time,
-        origin=made.origin,
-        payload=AnyItem(json_to_cbor(json.dumps(made.payload, ensure_ascii=False))),
-    )
 
 
 class Sender:

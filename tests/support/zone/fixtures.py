@@ -6,17 +6,20 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from zone.directory import ZoneHome
-from zone.init import ZoneRequest, init
+if TYPE_CHECKING:
+    from zone.directory import ZoneHome
 
-MakeZone = Callable[..., ZoneHome]
+MakeZone = Callable[..., "ZoneHome"]
 
 
 def make_zone(root: Path, role: str = "online", **more: Any) -> ZoneHome:
+    from zone.directory import ZoneHome
+    from zone.init import ZoneRequest, init
+
     home, usual = ZoneHome(root), {"name": root.name, "storage": None, "trust": None}
     request = ZoneRequest(role=role, **(usual | more))
     init(home, request, now=int(time.time()), random=os.urandom)
@@ -29,7 +32,7 @@ def a_zone() -> MakeZone:
 
 
 @pytest.fixture(scope="session")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[ZoneHome, ZoneHome]:
+def zone_pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[ZoneHome, ZoneHome]:
     """Two zones of which the second trusts the first; they do not run, and nobody changes them."""
     folder = tmp_path_factory.mktemp("pair")
     online = make_zone(folder / "z1")

@@ -11,11 +11,11 @@ from support.audit.audit_history import a_history
 
 
 @pytest.fixture(scope="session")
-def golden() -> Files:
+def golden_files() -> Files:
     """A log with several chunks in each label; tests take copies of it."""
     return laid_out(a_history(random.Random(7), 90), lambda: 8)
 
 
 @pytest.fixture
-def files(golden: Files) -> Files:
-    return dict(golden)
+def files(golden_files: Files) -> Files:
+    return dict(golden_files)

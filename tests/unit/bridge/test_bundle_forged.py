@@ -55,105 +55,113 @@ class Forge:
 
 
 @pytest.fixture
-def forge(grown: Any) -> Forge:
-    return Forge(grown)
+def forge(grown_world: Any) -> Forge:
+    return Forge(grown_world)
 
 
-def test_what_is_not_forged_is_valid(forge: Forge, verdict: Verdict) -> None:
-    assert verdict(forge.seal()) == "valid"
+def test_what_is_not_forged_is_valid(forge: Forge, bundle_verdict: Verdict) -> None:
+    assert bundle_verdict(forge.seal()) == "valid"
 
 
-def test_refuses_any_change_under_the_old_bundle_id(grown: Any, verdict: Verdict) -> None:
-    raw = grown.bundle(3, 6)
-    assert verdict(raw.replace(b"host/4", b"host/5", 1)) == "E.SIG/BUNDLE_ID"
+def test_refuses_any_change_under_the_old_bundle_id(
+    grown_world: Any, bundle_verdict: Verdict
+) -> None:
+    raw = grown_world.bundle(3, 6)
+    assert bundle_verdict(raw.replace(b"host/4", b"host/5", 1)) == "E.SIG/BUNDLE_ID"
 
 
-def test_refuses_a_dropped_event(forge: Forge, verdict: Verdict) -> None:
+def test_refuses_a_dropped_event(forge: Forge, bundle_verdict: Verdict) -> None:
     del forge.events[1]
-    assert verdict(forge.seal()) == "E.SEQ/COUNT"
+    assert bundle_verdict(forge.seal()) == "E.SEQ/COUNT"
 
 
-def test_refuses_a_dropped_tail_with_a_shorter_header(forge: Forge, verdict: Verdict) -> None:
+def test_refuses_a_dropped_tail_with_a_shorter_header(
+    forge: Forge, bundle_verdict: Verdict
+) -> None:
     del forge.events[-1]
     shorter = {"export_seq_to": 5, "export_time_to": forge.header.export_time_to - 1}
-    assert verdict(forge.seal(**shorter)) == "E.SEQ/RANGE"
+    assert bundle_verdict(forge.seal(**shorter)) == "E.SEQ/RANGE"
 
 
-def test_refuses_two_events_in_each_others_place(forge: Forge, verdict: Verdict) -> None:
+def test_refuses_two_events_in_each_others_place(forge: Forge, bundle_verdict: Verdict) -> None:
     forge.events[1], forge.events[2] = forge.events[2], forge.events[1]
-    assert verdict(forge.seal()) == "E.SEQ/PLACE"
+    assert bundle_verdict(forge.seal()) == "E.SEQ/PLACE"
 
 
-def test_refuses_an_event_of_another_stream(forge: Forge, verdict: Verdict) -> None:
+def test_refuses_an_event_of_another_stream(forge: Forge, bundle_verdict: Verdict) -> None:
     other = forge.world.World(stream="export/z1/other").grow(4)
     forge.events[1] = other.events[3].encode()
-    assert verdict(forge.seal()) == "E.SEQ/PLACE"
+    assert bundle_verdict(forge.seal()) == "E.SEQ/PLACE"
 
 
-def test_refuses_a_receipt_for_another_message(forge: Forge, verdict: Verdict) -> None:
+def test_refuses_a_receipt_for_another_message(forge: Forge, bundle_verdict: Verdict) -> None:
     forge.event(1, payload=BundleEvent.decode(forge.events[2]).payload)
-    assert verdict(forge.seal()) == "E.SIG/LEAF"
+    assert bundle_verdict(forge.seal()) == "E.SIG/LEAF"
 
 
-def test_refuses_a_message_with_another_body(forge: Forge, verdict: Verdict) -> None:
+def test_refuses_a_message_with_another_body(forge: Forge, bundle_verdict: Verdict) -> None:
     msg = Msg.decode(BundleEvent.decode(forge.events[1]).payload)
     forge.event(1, payload=replace(msg, ciphertext=msg.ciphertext + b"\x00").encode())
-    assert verdict(forge.seal()) == "E.SIG/LEAF"
+    assert bundle_verdict(forge.seal()) == "E.SIG/LEAF"
 
 
-def test_refuses_a_receipt_with_another_root(forge: Forge, verdict: Verdict) -> None:
+def test_refuses_a_receipt_with_another_root(forge: Forge, bundle_verdict: Verdict) -> None:
     receipt = Receipt.decode(BundleEvent.decode(forge.events[2]).receipt)
     forged = replace(receipt, mmr_root=h(b"root")).signed(forge.world.HUB)
     forge.event(2, receipt=forged.encode())
-    assert verdict(forge.seal()) == "E.SEQ/ROOT"
+    assert bundle_verdict(forge.seal()) == "E.SEQ/ROOT"
 
 
-def test_refuses_forged_peaks_before(forge: Forge, verdict: Verdict) -> None:
+def test_refuses_forged_peaks_before(forge: Forge, bundle_verdict: Verdict) -> None:
     forge.proof = replace(forge.proof, peaks_before=(h(b"peak"),))
-    assert verdict(forge.seal()) == "E.SEQ/ROOT"
+    assert bundle_verdict(forge.seal()) == "E.SEQ/ROOT"
 
 
-def test_refuses_a_wrong_number_of_peaks(forge: Forge, verdict: Verdict) -> None:
+def test_refuses_a_wrong_number_of_peaks(forge: Forge, bundle_verdict: Verdict) -> None:
     forge.proof = replace(forge.proof, peaks_before=(h(b"peak"), h(b"another")))
-    assert verdict(forge.seal()) == "E.SEQ/PROOF"
+    assert bundle_verdict(forge.seal()) == "E.SEQ/PROOF"
 
 
 @pytest.mark.parametrize("change", ["forged", "fewer", "more"])
-def test_refuses_forged_subtrees_after(forge: Forge, verdict: Verdict, change: str) -> None:
+def test_refuses_forged_subtrees_after(forge: Forge, bundle_verdict: Verdict, change: str) -> None:
     after = forge.proof.subtrees_after
     forged = {"forged": (*after[:-1], h(b"x")), "fewer": after[:-1], "more": (*after, h(b"x"))}
     forge.proof = replace(forge.proof, subtrees_after=forged[change])
-    assert verdict(forge.seal()) == "E.SEQ/PROOF"
+    assert bundle_verdict(forge.seal()) == "E.SEQ/PROOF"
 
 
-def test_refuses_a_proof_of_another_size(forge: Forge, verdict: Verdict) -> None:
+def test_refuses_a_proof_of_another_size(forge: Forge, bundle_verdict: Verdict) -> None:
     forge.proof = forge.grown.proof(3, 6, 8)
-    assert verdict(forge.seal()) == "E.SEQ/RANGE"
+    assert bundle_verdict(forge.seal()) == "E.SEQ/RANGE"
 
 
-def test_refuses_a_checkpoint_that_ends_before_the_events(forge: Forge, verdict: Verdict) -> None:
-    assert verdict(forge.seal(export_checkpoint=forge.grown.checkpoint(5))) == "E.SEQ/RANGE"
+def test_refuses_a_checkpoint_that_ends_before_the_events(
+    forge: Forge, bundle_verdict: Verdict
+) -> None:
+    assert bundle_verdict(forge.seal(export_checkpoint=forge.grown.checkpoint(5))) == "E.SEQ/RANGE"
 
 
-def test_refuses_a_checkpoint_without_the_stream(forge: Forge, verdict: Verdict) -> None:
+def test_refuses_a_checkpoint_without_the_stream(forge: Forge, bundle_verdict: Verdict) -> None:
     other = forge.world.World(stream="export/z1/other").grow(9)
-    assert verdict(forge.seal(export_checkpoint=other.checkpoint())) == "E.SEQ/RANGE"
+    assert bundle_verdict(forge.seal(export_checkpoint=other.checkpoint())) == "E.SEQ/RANGE"
 
 
-def test_refuses_times_that_are_not_those_of_the_events(forge: Forge, verdict: Verdict) -> None:
-    assert verdict(forge.seal(export_time_from=1)) == "E.SEQ/RANGE"
+def test_refuses_times_that_are_not_those_of_the_events(
+    forge: Forge, bundle_verdict: Verdict
+) -> None:
+    assert bundle_verdict(forge.seal(export_time_from=1)) == "E.SEQ/RANGE"
 
 
-def test_refuses_a_message_signed_by_someone_else(verdict: Verdict) -> None:
+def test_refuses_a_message_signed_by_someone_else(bundle_verdict: Verdict) -> None:
     made = bridge_world.World().grow(1)
     event = made.events[0]
     msg = replace(Msg.decode(event.payload), sig=OTHER.sign(h(b"x")))
     header, _, proof = bridge_world.parts(made.bundle(1, 1))
     raw = bridge_world.reseal(header, [replace(event, payload=msg.encode()).encode()], proof)
-    assert verdict(raw) == "E.SIG/MSG_SIG"
+    assert bundle_verdict(raw) == "E.SIG/MSG_SIG"
 
 
-def test_refuses_a_receipt_signed_by_someone_else(forge: Forge, verdict: Verdict) -> None:
+def test_refuses_a_receipt_signed_by_someone_else(forge: Forge, bundle_verdict: Verdict) -> None:
     result = Receipt.decode(BundleEvent.decode(forge.events[1]).receipt)
     forged = receipt.issue(
         OTHER,
@@ -163,7 +171,7 @@ def test_refuses_a_receipt_signed_by_someone_else(forge: Forge, verdict: Verdict
         root=result.mmr_root,
         hub_ts=result.hub_ts,
     )
-    assert verdict(forge.event(1, receipt=forged).seal()) == "E.SIG/RECEIPT_SIG"
+    assert bundle_verdict(forge.event(1, receipt=forged).seal()) == "E.SIG/RECEIPT_SIG"
 
 
 @pytest.mark.parametrize(
@@ -179,29 +187,29 @@ def test_refuses_a_receipt_signed_by_someone_else(forge: Forge, verdict: Verdict
     ids=lambda item: next(iter(item)),
 )
 def test_refuses_metadata_that_the_body_does_not_say(
-    forge: Forge, verdict: Verdict, changes: dict[str, Any]
+    forge: Forge, bundle_verdict: Verdict, changes: dict[str, Any]
 ) -> None:
-    assert verdict(forge.detail(2, **changes).seal()) == "E.SIG/METADATA"
+    assert bundle_verdict(forge.detail(2, **changes).seal()) == "E.SIG/METADATA"
 
 
-def test_refuses_a_key_that_does_not_open_the_body(forge: Forge, verdict: Verdict) -> None:
-    assert verdict(forge.event(2, body_key=h(b"key")).seal()) == "E.SIG/METADATA"
+def test_refuses_a_key_that_does_not_open_the_body(forge: Forge, bundle_verdict: Verdict) -> None:
+    assert bundle_verdict(forge.event(2, body_key=h(b"key")).seal()) == "E.SIG/METADATA"
 
 
-def test_a_bad_signature_ranks_before_wrong_metadata(forge: Forge, verdict: Verdict) -> None:
+def test_a_bad_signature_ranks_before_wrong_metadata(forge: Forge, bundle_verdict: Verdict) -> None:
     forge.detail(0, origin="z2")
     receipt = BundleEvent.decode(forge.events[3]).receipt
     assert (
-        verdict(forge.event(3, receipt=bridge_world.unsigned(receipt)).seal())
+        bundle_verdict(forge.event(3, receipt=bridge_world.unsigned(receipt)).seal())
         == "E.SIG/RECEIPT_SIG"
     )
 
 
-def test_a_false_range_ranks_before_a_bad_signature(forge: Forge, verdict: Verdict) -> None:
+def test_a_false_range_ranks_before_a_bad_signature(forge: Forge, bundle_verdict: Verdict) -> None:
     receipt = BundleEvent.decode(forge.events[0]).receipt
     forge.event(0, receipt=bridge_world.unsigned(receipt))
     forge.proof = replace(forge.proof, subtrees_after=(h(b"x"), h(b"y")))
-    assert verdict(forge.seal()) == "E.SEQ/PROOF"
+    assert bundle_verdict(forge.seal()) == "E.SEQ/PROOF"
 
 
 def test_metadata_of_a_closed_body_is_counted_as_not_checked() -> None:
@@ -218,24 +226,24 @@ def a_bundle(event: BundleEvent) -> bytes:
 
 @pytest.mark.parametrize("changes", [{"principal_id": h(b"nobody")}, {"hub_commit_time": 1}])
 def test_refuses_metadata_of_a_closed_body_that_is_not_of_its_message_and_receipt(
-    verdict: Verdict, changes: dict[str, Any]
+    bundle_verdict: Verdict, changes: dict[str, Any]
 ) -> None:
     (event,) = bridge_world.World().grow(1, disclose=False).events
     assert event.metadata is not None
-    assert verdict(a_bundle(event)) == "valid"
+    assert bundle_verdict(a_bundle(event)) == "valid"
     forged = replace(event, metadata=replace(event.metadata, **changes))
-    assert verdict(a_bundle(forged)) == "E.SIG/METADATA"
+    assert bundle_verdict(a_bundle(forged)) == "E.SIG/METADATA"
 
 
-def test_a_body_without_metadata_is_opened_all_the_same(verdict: Verdict) -> None:
+def test_a_body_without_metadata_is_opened_all_the_same(bundle_verdict: Verdict) -> None:
     (event,) = bridge_world.World().grow(1, tell=False).events
-    assert verdict(a_bundle(event)) == "valid"
-    assert verdict(a_bundle(replace(event, body_key=h(b"key")))) == "E.SIG/METADATA"
+    assert bundle_verdict(a_bundle(event)) == "valid"
+    assert bundle_verdict(a_bundle(replace(event, body_key=h(b"key")))) == "E.SIG/METADATA"
 
 
-def test_an_event_without_metadata_and_body_is_valid(verdict: Verdict) -> None:
+def test_an_event_without_metadata_and_body_is_valid(bundle_verdict: Verdict) -> None:
     (event,) = bridge_world.World().grow(1, tell=False, disclose=False).events
-    assert verdict(a_bundle(event)) == "valid"
+    assert bundle_verdict(a_bundle(event)) == "valid"
 
 
 def as_decoded(metadata: Metadata, body: bytes) -> bool:
@@ -250,9 +258,9 @@ def as_decoded(metadata: Metadata, body: bytes) -> bool:
 EVENT_FIELDS = ("subject_id", "principal_id", "event_type", "event_time", "origin")
 
 
-def test_metadata_fits_a_body_just_if_decoding_it_says_so(grown: Any) -> None:
+def test_metadata_fits_a_body_just_if_decoding_it_says_so(grown_world: Any) -> None:
     """Any byte of the body changed, doubled or dropped, and bodies of other payloads."""
-    event = grown.events[0]
+    event = grown_world.events[0]
     body = open_body(
         body_key=event.body_key, msg=Msg.decode(event.payload), profile=DEFAULT_PROFILE
     )
@@ -270,8 +278,8 @@ def test_metadata_fits_a_body_just_if_decoding_it_says_so(grown: Any) -> None:
         assert fits == as_decoded(event.metadata, other)
 
 
-def test_refuses_an_unknown_hub(verdict: Verdict) -> None:
-    assert verdict(bridge_world.World(hub=OTHER).grow(2).bundle(1, 2)) == "E.AUTH/HUB"
+def test_refuses_an_unknown_hub(bundle_verdict: Verdict) -> None:
+    assert bundle_verdict(bridge_world.World(hub=OTHER).grow(2).bundle(1, 2)) == "E.AUTH/HUB"
 
 
 @pytest.mark.parametrize(
@@ -280,50 +288,52 @@ def test_refuses_an_unknown_hub(verdict: Verdict) -> None:
     ids=["unknown", "revoked"],
 )
 def test_says_whether_a_hub_is_unknown_or_revoked(
-    grown: Any, revoked: dict[bytes, str], reason: str
+    grown_world: Any, revoked: dict[bytes, str], reason: str
 ) -> None:
     with pytest.raises(CarrierRefused, match=reason) as refusal:
-        verify_bundle(BytesIO(grown.bundle(1, 2)), TrustStore(revoked=revoked), None)
+        verify_bundle(BytesIO(grown_world.bundle(1, 2)), TrustStore(revoked=revoked), None)
     assert refusal.value.fault is CarrierFault.HUB
 
 
-def test_refuses_the_checkpoint_of_another_hub(forge: Forge, verdict: Verdict) -> None:
+def test_refuses_the_checkpoint_of_another_hub(forge: Forge, bundle_verdict: Verdict) -> None:
     other = forge.world.World(hub=OTHER).grow(9)
-    assert verdict(forge.seal(export_checkpoint=other.checkpoint())) == "E.AUTH/HUB"
+    assert bundle_verdict(forge.seal(export_checkpoint=other.checkpoint())) == "E.AUTH/HUB"
 
 
-def test_refuses_a_hub_key_that_is_not_pinned(forge: Forge, verdict: Verdict) -> None:
+def test_refuses_a_hub_key_that_is_not_pinned(forge: Forge, bundle_verdict: Verdict) -> None:
     forged = replace(forge.grown.checkpoint(), hub_public=OTHER.public).signed(OTHER)
-    assert verdict(forge.seal(export_checkpoint=forged)) == "E.AUTH/HUB_KEY"
+    assert bundle_verdict(forge.seal(export_checkpoint=forged)) == "E.AUTH/HUB_KEY"
 
 
-def test_refuses_a_checkpoint_that_its_hub_did_not_sign(forge: Forge, verdict: Verdict) -> None:
+def test_refuses_a_checkpoint_that_its_hub_did_not_sign(
+    forge: Forge, bundle_verdict: Verdict
+) -> None:
     forged = forge.grown.checkpoint().signed(OTHER)
-    assert verdict(forge.seal(export_checkpoint=forged)) == "E.SIG/CHECKPOINT"
+    assert bundle_verdict(forge.seal(export_checkpoint=forged)) == "E.SIG/CHECKPOINT"
 
 
 def test_refuses_a_stream_checkpoint_that_the_hub_did_not_sign(
-    forge: Forge, verdict: Verdict
+    forge: Forge, bundle_verdict: Verdict
 ) -> None:
     checkpoint = forge.grown.checkpoint()
     inner = replace(checkpoint.checkpoints[0], hub_sig=OTHER.sign(h(b"x")))
     forged = replace(checkpoint, checkpoints=(inner,)).signed(forge.world.HUB)
-    assert verdict(forge.seal(export_checkpoint=forged)) == "E.SIG/CHECKPOINT"
+    assert bundle_verdict(forge.seal(export_checkpoint=forged)) == "E.SIG/CHECKPOINT"
 
 
 def test_an_event_that_is_not_strict_is_refused_though_its_hash_is_right(
-    forge: Forge, verdict: Verdict
+    forge: Forge, bundle_verdict: Verdict
 ) -> None:
     event = forge.events[1]
     assert event[1] == 0x59
     forge.events[1] = event[:1] + b"\x5a\x00\x00" + event[2:]
-    assert verdict(forge.seal()) == "E.FORMAT/EVENT_FORMAT"
+    assert bundle_verdict(forge.seal()) == "E.FORMAT/EVENT_FORMAT"
 
 
-def test_refuses_more_events_than_are_allowed(grown: Any) -> None:
+def test_refuses_more_events_than_are_allowed(grown_world: Any) -> None:
     with pytest.raises(CarrierRefused) as refusal:
         verify_bundle(
-            BytesIO(grown.bundle(1, 9)), bridge_world.TRUST, None, BundleLimits(max_events=8)
+            BytesIO(grown_world.bundle(1, 9)), bridge_world.TRUST, None, BundleLimits(max_events=8)
         )
     assert refusal.value.fault is CarrierFault.BUNDLE_SIZE
 
@@ -411,16 +421,20 @@ def test_names_the_first_bad_event(forge: Forge, lie: str) -> None:
     ],
     ids=str,
 )
-def test_tells_how_a_bundle_joins_on(grown: Any, held: dict[int, int], due: Continuity) -> None:
-    roots = HeldRoots({seq: grown.root(seq) for seq in held})
-    result = verify_bundle(BytesIO(grown.bundle(3, 6)), bridge_world.TRUST, roots)
+def test_tells_how_a_bundle_joins_on(
+    grown_world: Any, held: dict[int, int], due: Continuity
+) -> None:
+    roots = HeldRoots({seq: grown_world.root(seq) for seq in held})
+    result = verify_bundle(BytesIO(grown_world.bundle(3, 6)), bridge_world.TRUST, roots)
     assert result.continuity is due
-    assert result.root == grown.root(6)
+    assert result.root == grown_world.root(6)
 
 
-def test_refuses_another_past_than_the_one_held(grown: Any) -> None:
+def test_refuses_another_past_than_the_one_held(grown_world: Any) -> None:
     with pytest.raises(CarrierRefused) as refusal:
-        verify_bundle(BytesIO(grown.bundle(3, 6)), bridge_world.TRUST, HeldRoots({2: h(b"fork")}))
+        verify_bundle(
+            BytesIO(grown_world.bundle(3, 6)), bridge_world.TRUST, HeldRoots({2: h(b"fork")})
+        )
     assert (refusal.value.fault, refusal.value.seq) == (CarrierFault.FORK, 3)
 
 
@@ -449,9 +463,9 @@ class WithoutRoots:
     ],
 )
 def test_never_says_that_a_bundle_follows_without_a_root_to_compare(
-    grown: Any, first: int, held: HeldStream | None, due: Continuity
+    grown_world: Any, first: int, held: HeldStream | None, due: Continuity
 ) -> None:
-    result = verify_bundle(BytesIO(grown.bundle(first, 6)), bridge_world.TRUST, held)
+    result = verify_bundle(BytesIO(grown_world.bundle(first, 6)), bridge_world.TRUST, held)
     assert result.continuity is due
 
 

@@ -22,20 +22,20 @@ SEALING = Sealing(hpke_public_key(PRIVATE), h(b"fresh"))
 
 
 @pytest.fixture(scope="session")
-def raw(grown: Any) -> bytes:
-    bundle: bytes = grown.bundle(2, 8)
+def raw(grown_world: Any) -> bytes:
+    bundle: bytes = grown_world.bundle(2, 8)
     return bundle
 
 
 @pytest.mark.parametrize(("more", "due"), [(1, "UNPACKED_SIZE"), (-1, "UNPACKED_SIZE")])
 def test_refuses_a_content_of_another_size_than_was_signed(
-    yard: Any, raw: bytes, more: int, due: str
+    carrier_factory: Any, raw: bytes, more: int, due: str
 ) -> None:
-    (bag,) = yard.carry(raw, Packing(volume_bytes=1 << 20, compress=True))
+    (bag,) = carrier_factory.carry(raw, Packing(volume_bytes=1 << 20, compress=True))
     carrier = bridge_world.carrier_of(bag)
     lied = Compression(alg="zstd", plain_len=len(raw) + more)
     bridge_world.resign(bag, replace(carrier, compression=lied))
-    assert yard.check([bag]).verdict == f"E.SIZE/{due}"
+    assert carrier_factory.check([bag]).verdict == f"E.SIZE/{due}"
 
 
 def test_refuses_a_bomb_before_a_byte_is_inflated() -> None:
@@ -62,19 +62,19 @@ def test_refuses_a_window_that_is_too_large() -> None:
     assert refusal.value.fault is CarrierFault.COMPRESSION
 
 
-def test_a_sealed_carrier_opens_for_its_zone_alone(yard: Any, raw: bytes) -> None:
-    bags = yard.carry(raw, sealing=SEALING)
-    assert yard.check(bags).verdict == "E.AUTH/NO_KEY"
-    assert yard.check(bags, privates=[h(b"zone 3")]).verdict == "E.AUTH/NO_KEY"
-    assert yard.check(bags, Level.INTACT).verdict == "intact"
-    report = yard.check(bags, privates=[h(b"zone 3"), PRIVATE])
+def test_a_sealed_carrier_opens_for_its_zone_alone(carrier_factory: Any, raw: bytes) -> None:
+    bags = carrier_factory.carry(raw, sealing=SEALING)
+    assert carrier_factory.check(bags).verdict == "E.AUTH/NO_KEY"
+    assert carrier_factory.check(bags, privates=[h(b"zone 3")]).verdict == "E.AUTH/NO_KEY"
+    assert carrier_factory.check(bags, Level.INTACT).verdict == "intact"
+    report = carrier_factory.check(bags, privates=[h(b"zone 3"), PRIVATE])
     assert report.verdict == "valid"
 
 
-def test_a_sealed_carrier_tells_nothing_of_its_content(yard: Any, raw: bytes) -> None:
+def test_a_sealed_carrier_tells_nothing_of_its_content(carrier_factory: Any, raw: bytes) -> None:
     bundle_id = bridge_world.bundle_id_of(raw)
     assert bundle_id is not None
-    for bag in yard.carry(raw, Packing(volume_bytes=900), SEALING):
+    for bag in carrier_factory.carry(raw, Packing(volume_bytes=900), SEALING):
         files = [path for path in bag.rglob("*") if path.is_file()]
         everything = b"".join(path.read_bytes() for path in files) + bag.name.encode()
         for secret in (bundle_id, bundle_id.hex()[:12].encode(), bridge_world.STREAM.encode()):
@@ -82,9 +82,11 @@ def test_a_sealed_carrier_tells_nothing_of_its_content(yard: Any, raw: bytes) ->
 
 
 @pytest.mark.parametrize("change", ["flip", "drop", "swap"])
-def test_refuses_sealed_chunks_that_an_exporter_did_not_make(yard: Any, change: str) -> None:
+def test_refuses_sealed_chunks_that_an_exporter_did_not_make(
+    carrier_factory: Any, change: str
+) -> None:
     made = bridge_world.World(body_bytes=40_000).grow(5)
-    bags = yard.carry(made.bundle(1, 5), sealing=SEALING)
+    bags = carrier_factory.carry(made.bundle(1, 5), sealing=SEALING)
     stored = bytearray((bags[0] / "data" / "v001.agv").read_bytes()[86:])
     size = (1 << 16) + 16
     if change == "flip":
@@ -93,8 +95,8 @@ def test_refuses_sealed_chunks_that_an_exporter_did_not_make(yard: Any, change: 
         del stored[-(len(stored) % size) :]
     else:
         stored[:size], stored[size : 2 * size] = stored[size : 2 * size], stored[:size]
-    (bag,) = repacked(yard, bags[0], bytes(stored))
-    assert yard.check([bag], privates=[PRIVATE]).verdict == "E.SIG/SEALED"
+    (bag,) = repacked(carrier_factory, bags[0], bytes(stored))
+    assert carrier_factory.check([bag], privates=[PRIVATE]).verdict == "E.SIG/SEALED"
 
 
 def repacked(yard: Any, bag: Path, stored: bytes) -> list[Path]:
@@ -109,12 +111,12 @@ def repacked(yard: Any, bag: Path, stored: bytes) -> list[Path]:
 
 
 def test_the_same_content_is_sealed_to_the_same_bytes_and_other_content_with_another_key(
-    yard: Any, grown: Any, raw: bytes
+    carrier_factory: Any, grown_world: Any, raw: bytes
 ) -> None:
     sealing = Sealing.by(bridge_world.EXPORTER, hpke_public_key(PRIVATE))
-    contents = (raw, raw, grown.bundle(2, 7))
+    contents = (raw, raw, grown_world.bundle(2, 7))
     bags = [
-        yard.carry(content, Packing(volume_bytes=1 << 20, compress=True), sealing)[0]
+        carrier_factory.carry(content, Packing(volume_bytes=1 << 20, compress=True), sealing)[0]
         for content in contents
     ]
     sealed = [bridge_world.carrier_of(bag).encryption for bag in bags]
@@ -125,4 +127,4 @@ def test_the_same_content_is_sealed_to_the_same_bytes_and_other_content_with_ano
     assert keys[0] != keys[2]
     assert Sealing.by(bridge_world.CLIENT, sealing.recipient) != sealing
     assert Sealing.by(bridge_world.EXPORTER, h(b"another zone")).secret != sealing.secret
-    assert yard.check([bags[0]], privates=[PRIVATE]).ok
+    assert carrier_factory.check([bags[0]], privates=[PRIVATE]).ok

@@ -14,10 +14,12 @@ from veen.errors import Malformed, Untrusted
 
 
 @pytest.fixture
-def ledger(grown: Any) -> CarrierLedger:
+def ledger(grown_world: Any) -> CarrierLedger:
     carrier_ledger = CarrierLedger(bridge_id=h(b"bridge"))
     for seq in range(1, 6):
-        carrier_ledger = carrier_ledger.with_bundle(bridge_world.parts(grown.bundle(seq, seq))[0])
+        carrier_ledger = carrier_ledger.with_bundle(
+            bridge_world.parts(grown_world.bundle(seq, seq))[0]
+        )
     return carrier_ledger
 
 
@@ -37,8 +39,8 @@ def test_refuses_a_chain_with_another_link(ledger: CarrierLedger) -> None:
         replace(ledger, tail=(ledger.tail[0], other, *ledger.tail[2:])).encode()
 
 
-def test_keeps_a_tail_of_64(grown: Any, ledger: CarrierLedger) -> None:
-    header = bridge_world.parts(grown.bundle(1, 1))[0]
+def test_keeps_a_tail_of_64(grown_world: Any, ledger: CarrierLedger) -> None:
+    header = bridge_world.parts(grown_world.bundle(1, 1))[0]
     for _ in range(65):
         ledger = ledger.with_bundle(header)
     assert [entry.n for entry in ledger.tail] == list(range(7, 71))

@@ -28,8 +28,8 @@ class Pulled(Exception):
 
 
 @pytest.fixture
-def bag(yard: Any, grown: Any) -> Path:
-    (result,) = yard.carry(grown.bundle(2, 4), PACKING)
+def bag(carrier_factory: Any, grown_world: Any) -> Path:
+    (result,) = carrier_factory.carry(grown_world.bundle(2, 4), PACKING)
     return Path(result)
 
 
@@ -38,16 +38,18 @@ def files_of(bag: Path) -> dict[str, bytes]:
     return {str(path.relative_to(bag)): path.read_bytes() for path in result}
 
 
-def test_what_lies_on_a_medium_is_what_was_staged(yard: Any, grown: Any) -> None:
-    medium = yard.new()
-    bags = yard.carry(grown.bundle(2, 8), Packing(volume_bytes=900, volumes_per_bag=2, parity=1))
+def test_what_lies_on_a_medium_is_what_was_staged(carrier_factory: Any, grown_world: Any) -> None:
+    medium = carrier_factory.new()
+    bags = carrier_factory.carry(
+        grown_world.bundle(2, 8), Packing(volume_bytes=900, volumes_per_bag=2, parity=1)
+    )
     for bag in bags:
         assert files_of(write_medium(bag, medium)) == files_of(bag)
-    assert yard.both(sorted((medium / "agb0").iterdir())) == "valid"
+    assert carrier_factory.both(sorted((medium / "agb0").iterdir())) == "valid"
 
 
-def test_nothing_on_a_medium_is_overwritten(yard: Any, bag: Path) -> None:
-    medium = yard.new()
+def test_nothing_on_a_medium_is_overwritten(carrier_factory: Any, bag: Path) -> None:
+    medium = carrier_factory.new()
     written = write_medium(bag, medium)
     (written / "carrier.sig").write_bytes(b"mine")
     with pytest.raises(BadMedium):
@@ -56,9 +58,9 @@ def test_nothing_on_a_medium_is_overwritten(yard: Any, bag: Path) -> None:
 
 
 def test_a_medium_without_room_is_left_as_it_is(
-    yard: Any, bag: Path, monkeypatch: pytest.MonkeyPatch
+    carrier_factory: Any, bag: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    medium = yard.new()
+    medium = carrier_factory.new()
     result = os.statvfs(medium)
     full = os.statvfs_result([*result[:4], 10, *result[5:]])
     monkeypatch.setattr(os, "statvfs", lambda _: full)
@@ -74,12 +76,14 @@ def _claims(patch: pytest.MonkeyPatch, medium: Path, free: int, flag: int = 0) -
 
 
 def test_a_set_that_one_medium_cannot_take_is_refused_before_its_first_byte(
-    yard: Any, grown: Any, monkeypatch: pytest.MonkeyPatch
+    carrier_factory: Any, grown_world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bags = yard.carry(grown.bundle(2, 8), Packing(volume_bytes=900, volumes_per_bag=2))
+    bags = carrier_factory.carry(
+        grown_world.bundle(2, 8), Packing(volume_bytes=900, volumes_per_bag=2)
+    )
     staged, media = (
         StagedCarrier(bridge_world.carrier_of(bags[0]), tuple(bags)),
-        (yard.new(), yard.new()),
+        (carrier_factory.new(), carrier_factory.new()),
     )
     assert len(bags) > 2
     with monkeypatch.context() as patched:
@@ -95,9 +99,9 @@ def test_a_set_that_one_medium_cannot_take_is_refused_before_its_first_byte(
 
 
 def test_a_medium_that_is_read_only_or_takes_no_large_files_is_named(
-    bag: Path, yard: Any, monkeypatch: pytest.MonkeyPatch
+    bag: Path, carrier_factory: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    medium = yard.new()
+    medium = carrier_factory.new()
     with monkeypatch.context() as patched:
         _claims(patched, medium, 1 << 30, os.ST_RDONLY)
         with pytest.raises(BadMedium, match="read-only"):
@@ -158,10 +162,12 @@ def write_failing(bag: Path, medium: Path, at: int, failure: Exception) -> tuple
     [Pulled(), OSError(errno.ENOSPC, "full"), OSError(errno.EIO, "bad")],
     ids=["killed", "full", "broken"],
 )
-def test_cut_anywhere_it_is_whole_or_not_finished(yard: Any, bag: Path, failure: Exception) -> None:
+def test_cut_anywhere_it_is_whole_or_not_finished(
+    carrier_factory: Any, bag: Path, failure: Exception
+) -> None:
     due, at = files_of(bag), 0
     while True:
-        at, medium = at + 1, yard.new()
+        at, medium = at + 1, carrier_factory.new()
         _, result = write_failing(bag, medium, at, failure)
         if not isinstance(result, Exception):
             break
@@ -169,7 +175,7 @@ def test_cut_anywhere_it_is_whole_or_not_finished(yard: Any, bag: Path, failure:
         value = files_of(written) if written.exists() else {}
         # Whole by luck is whole: all its bytes are there, only the last sync was not confirmed.
         if value != due:
-            assert not yard.check([written]).ok
+            assert not carrier_factory.check([written]).ok
             if "carrier.sig" in value:
                 assert value["carrier.sig"] != due["carrier.sig"]
     assert at > 30
@@ -178,11 +184,11 @@ def test_cut_anywhere_it_is_whole_or_not_finished(yard: Any, bag: Path, failure:
 
 @pytest.mark.parametrize("how", ["dropped", "torn"])
 def test_x05_a_medium_that_loses_what_was_not_synced_is_whole_or_not_finished(
-    yard: Any, bag: Path, how: str
+    carrier_factory: Any, bag: Path, how: str
 ) -> None:
     due, at = files_of(bag), 0
     while True:
-        at, medium = at + 1, yard.new()
+        at, medium = at + 1, carrier_factory.new()
         lost = power_losses.Losses(str(medium))
         with pytest.MonkeyPatch.context() as patch:
             lost.install(patch.setattr)
@@ -195,7 +201,7 @@ def test_x05_a_medium_that_loses_what_was_not_synced_is_whole_or_not_finished(
         lost.lose(how)
         written = medium / "agb0" / bag.name
         value = files_of(written) if written.exists() else {}
-        assert value == due or not yard.check([written]).ok
+        assert value == due or not carrier_factory.check([written]).ok
         if is_over:
             break
     assert at > 30
@@ -204,7 +210,7 @@ def test_x05_a_medium_that_loses_what_was_not_synced_is_whole_or_not_finished(
     assert value == due
 
 
-def test_a_sync_that_fails_is_not_tried_again(yard: Any, bag: Path) -> None:
+def test_a_sync_that_fails_is_not_tried_again(carrier_factory: Any, bag: Path) -> None:
     syncs = []
 
     def fail(fd: int) -> None:
@@ -214,7 +220,7 @@ def test_a_sync_that_fails_is_not_tried_again(yard: Any, bag: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fdatasync", fail)
         with pytest.raises(SyncFailed):
-            write_medium(bag, yard.new())
+            write_medium(bag, carrier_factory.new())
     assert len(syncs) == 1
 
 
@@ -233,30 +239,30 @@ class Libc:
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 def test_a_sync_of_the_whole_file_system_that_fails_is_final(
-    yard: Any, bag: Path, monkeypatch: pytest.MonkeyPatch, error: int
+    carrier_factory: Any, bag: Path, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
     libc = Libc(error)
     monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: libc)
     with pytest.raises(SyncFailed, match=r"sync of the file system of .* failed"):
-        write_medium(bag, yard.new())
+        write_medium(bag, carrier_factory.new())
     assert libc.asked == 1
 
 
 @pytest.mark.parametrize("libc", [Libc(errno.ENOSYS), object()], ids=["refused", "absent"])
 def test_a_system_without_a_sync_of_file_systems_has_synced_every_file(
-    yard: Any, bag: Path, monkeypatch: pytest.MonkeyPatch, libc: object
+    carrier_factory: Any, bag: Path, monkeypatch: pytest.MonkeyPatch, libc: object
 ) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: libc)
-    assert files_of(write_medium(bag, yard.new())) == files_of(bag)
+    assert files_of(write_medium(bag, carrier_factory.new())) == files_of(bag)
 
 
-def test_a_full_medium_is_told_as_such(yard: Any, bag: Path) -> None:
-    _, result = write_failing(bag, yard.new(), 4, OSError(errno.ENOSPC, "full"))
+def test_a_full_medium_is_told_as_such(carrier_factory: Any, bag: Path) -> None:
+    _, result = write_failing(bag, carrier_factory.new(), 4, OSError(errno.ENOSPC, "full"))
     assert isinstance(result, NoSpace)
 
 
-def test_a_bit_that_turns_while_it_is_written_is_found(yard: Any, bag: Path) -> None:
-    medium, real = yard.new(), os.pwrite
+def test_a_bit_that_turns_while_it_is_written_is_found(carrier_factory: Any, bag: Path) -> None:
+    medium, real = carrier_factory.new(), os.pwrite
     turned = iter([b"\x01"])
 
     def turn(fd: int, data: bytes, at: int) -> int:

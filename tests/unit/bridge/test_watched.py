@@ -52,8 +52,10 @@ def watcher() -> Watcher:
     return Watcher()
 
 
-def test_every_part_of_building_a_carrier_is_told(yard: Any, grown: Any, watcher: Watcher) -> None:
-    raw, place = grown.bundle(2, 8), yard.new()
+def test_every_part_of_building_a_carrier_is_told(
+    carrier_factory: Any, grown_world: Any, watcher: Watcher
+) -> None:
+    raw, place = grown_world.bundle(2, 8), carrier_factory.new()
     (place / "content").write_bytes(raw)
     (place / "staging").mkdir()
     ledger = CarrierLedger(bridge_id=h(b"bridge")).with_bundle(bridge_world.parts(raw)[0])
@@ -64,20 +66,24 @@ def test_every_part_of_building_a_carrier_is_told(yard: Any, grown: Any, watcher
     assert watcher.ended() == watcher.heard.keys() == due | {"hashing volumes"}
 
 
-def test_every_part_of_a_check_is_told(yard: Any, grown: Any, watcher: Watcher) -> None:
+def test_every_part_of_a_check_is_told(
+    carrier_factory: Any, grown_world: Any, watcher: Watcher
+) -> None:
     packing = Packing(volume_bytes=2000, parity=1, compress=True)
-    (bag,) = yard.carry(grown.bundle(2, 8), packing, SEALING)
+    (bag,) = carrier_factory.carry(grown_world.bundle(2, 8), packing, SEALING)
     (bag / "data" / "v001.agv").unlink()
-    assert yard.check([bag], Level.INTACT, watch=watcher.watch).ok
+    assert carrier_factory.check([bag], Level.INTACT, watch=watcher.watch).ok
     assert watcher.heard.keys() == {"hashing volumes"}
-    assert yard.check([bag], watch=watcher.watch, privates=[PRIVATE]).ok
+    assert carrier_factory.check([bag], watch=watcher.watch, privates=[PRIVATE]).ok
     due = {"hashing volumes", "rebuilding from parity", "unpacking", "verifying"}
     assert watcher.ended() == watcher.heard.keys() == due
     assert watcher.heard["verifying"] == (7, 7, "events")
 
 
-def test_the_proof_of_the_exporter_itself_is_told(yard: Any, grown: Any, watcher: Watcher) -> None:
-    raw, place = grown.bundle(2, 8), yard.new()
+def test_the_proof_of_the_exporter_itself_is_told(
+    carrier_factory: Any, grown_world: Any, watcher: Watcher
+) -> None:
+    raw, place = grown_world.bundle(2, 8), carrier_factory.new()
     (place / "bundle").write_bytes(raw)
     workshop = Workshop(
         hub=bridge_world.IDENTITY,
@@ -91,12 +97,12 @@ def test_the_proof_of_the_exporter_itself_is_told(yard: Any, grown: Any, watcher
 
 
 def test_bytes_are_told_as_they_are_written_and_as_they_are_read(
-    yard: Any, grown: Any, watcher: Watcher
+    carrier_factory: Any, grown_world: Any, watcher: Watcher
 ) -> None:
-    (bag,) = yard.carry(grown.bundle(2, 8), Packing(volume_bytes=900))
+    (bag,) = carrier_factory.carry(grown_world.bundle(2, 8), Packing(volume_bytes=900))
     size = sum(path.stat().st_size for path in bag.rglob("*") if path.is_file())
     with watcher.watch("written", "bytes") as progress:
-        root = write_medium(bag, yard.new(), progress)
+        root = write_medium(bag, carrier_factory.new(), progress)
     with watcher.watch("looked at", "bytes") as progress, Directory.root(root) as opened:
         verify_written(bag, opened, progress)
     assert watcher.heard["written"] == (2 * size, 2 * size, "bytes")
@@ -104,8 +110,8 @@ def test_bytes_are_told_as_they_are_written_and_as_they_are_read(
 
 
 @pytest.fixture
-def bags(yard: Any, grown: Any) -> list[Path]:
-    paths: list[Path] = yard.carry(grown.bundle(2, 8))
+def bags(carrier_factory: Any, grown_world: Any) -> list[Path]:
+    paths: list[Path] = carrier_factory.carry(grown_world.bundle(2, 8))
     return paths
 
 
@@ -121,9 +127,9 @@ def bags(yard: Any, grown: Any) -> list[Path]:
     ],
 )
 def test_a_transcript_tells_how_old_the_checkpoint_is(
-    yard: Any, grown: Any, bags: list[Path], later: int, detail: str
+    carrier_factory: Any, grown_world: Any, bags: list[Path], later: int, detail: str
 ) -> None:
-    report = yard.check(bags, now=grown.checkpoint().created_at + later)
+    report = carrier_factory.check(bags, now=grown_world.checkpoint().created_at + later)
     assert report.ok
     assert f"age          checkpoint is {detail}\n" in transcript(report)
     assert "checked by   veen 0.0.1, which reads format 1\n" in transcript(report)
@@ -131,19 +137,19 @@ def test_a_transcript_tells_how_old_the_checkpoint_is(
 
 
 def test_nothing_is_too_old_unless_somebody_says_so(
-    yard: Any, grown: Any, bags: list[Path]
+    carrier_factory: Any, grown_world: Any, bags: list[Path]
 ) -> None:
-    made = grown.checkpoint().created_at
-    assert yard.check(bags, now=made + 10_000 * DAY).ok
-    assert yard.check(bags, now=made + 3 * DAY, max_age_sec=3 * DAY).ok
-    report = yard.check(bags, now=made + 4 * DAY, max_age_sec=3 * DAY)
+    made = grown_world.checkpoint().created_at
+    assert carrier_factory.check(bags, now=made + 10_000 * DAY).ok
+    assert carrier_factory.check(bags, now=made + 3 * DAY, max_age_sec=3 * DAY).ok
+    report = carrier_factory.check(bags, now=made + 4 * DAY, max_age_sec=3 * DAY)
     assert report.verdict == "E.TIME/AGE"
     assert "its checkpoint is 4 days old, more than 3 days" in str(report.refusal)
 
 
-def test_a_heartbeat_has_an_age_too(yard: Any, grown: Any) -> None:
-    checkpoint = grown.checkpoint()
+def test_a_heartbeat_has_an_age_too(carrier_factory: Any, grown_world: Any) -> None:
+    checkpoint = grown_world.checkpoint()
     ledger = CarrierLedger(bridge_id=h(b"bridge")).with_heartbeat(checkpoint)
-    bags = yard.carry(checkpoint.encode(), ledger=ledger)
-    report = yard.check(bags, now=checkpoint.created_at + 9)
+    bags = carrier_factory.carry(checkpoint.encode(), ledger=ledger)
+    report = carrier_factory.check(bags, now=checkpoint.created_at + 9)
     assert (report.verdict, report.age_sec) == ("valid", 9)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from support.long_form import LONG
 from support.overlay import overlay_histories
 from veen import mmr
 from veen.crypto import SigningKey
@@ -16,8 +15,6 @@ from veen.digest import h
 from veen.overlay.fold import FoldSummary, Node, SeqRun, SignedRoot
 from veen.overlay.overlay import Event
 from veen.receipt import Receipt
-
-LONG_FACTOR = 20 if LONG else 1
 
 HUB = SigningKey(b"hub key seed".ljust(32, b"."))
 LABEL = h(b"a label")
@@ -79,18 +76,13 @@ def a_history() -> Callable[..., list[Any]]:
 
 
 @pytest.fixture(scope="session")
-def new_log() -> Callable[[Iterable[Any]], Log]:
+def new_fold_log() -> Callable[[Iterable[Any]], Log]:
     return lambda messages: Log(map(as_event, messages))
 
 
 @pytest.fixture(scope="session")
 def label() -> bytes:
     return LABEL
-
-
-@pytest.fixture(scope="session")
-def long_factor() -> int:
-    return LONG_FACTOR
 
 
 @pytest.fixture(scope="session")

@@ -37,7 +37,7 @@ def joined(chance: Random, overlay: Overlay[Any], parts: list[Folded[Any]]) -> F
 def test_every_way_of_folding_gives_the_bytes_of_the_naive_fold(
     name: str,
     a_history: Callable[..., list[Any]],
-    new_log: Callable[..., Any],
+    new_fold_log: Callable[..., Any],
     label: bytes,
     long_factor: int,
 ) -> None:
@@ -45,7 +45,7 @@ def test_every_way_of_folding_gives_the_bytes_of_the_naive_fold(
     for seed in range(HISTORIES * long_factor):
         chance = Random(f"{name} {seed}")
         messages = a_history(seed, chance.randrange(1, 160), name)
-        log, block = new_log(messages), chance.randrange(1, 40)
+        log, block = new_fold_log(messages), chance.randrange(1, 40)
         first = chance.choice([1, chance.randint(1, len(messages))])
         run = SeqRun(first, chance.randint(first - 1, len(messages)))
         due = overlay_oracle.folded(name, messages[run.from_seq - 1 : run.to_seq])
@@ -60,13 +60,13 @@ def test_every_way_of_folding_gives_the_bytes_of_the_naive_fold(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_cache_is_the_same_however_it_was_filled(
-    name: str, a_history: Callable[..., list[Any]], new_log: Callable[..., Any], label: bytes
+    name: str, a_history: Callable[..., list[Any]], new_fold_log: Callable[..., Any], label: bytes
 ) -> None:
     for seed in range(12):
         chance = Random(f"cache {name} {seed}")
         messages = a_history(seed, chance.randrange(40, 120), name)
         block, whole = chance.randrange(1, 9), SeqRun(1, len(messages))
-        at_once, bit_by_bit = new_log(messages), new_log(messages)
+        at_once, bit_by_bit = new_fold_log(messages), new_fold_log(messages)
         Fold(overlay_named(name), label, at_once, block).over(whole)
         growing = Fold(overlay_named(name), label, bit_by_bit, block)
         for end in sorted(chance.sample(range(1, len(messages)), 5)):

@@ -30,8 +30,8 @@ WHOLE = SeqRun(1, 40)
 
 
 @pytest.fixture
-def log(a_history: Callable[..., list[Any]], new_log: Callable[..., Any]) -> Any:
-    return new_log(a_history(1, 40, "lww.map"))
+def log(a_history: Callable[..., list[Any]], new_fold_log: Callable[..., Any]) -> Any:
+    return new_fold_log(a_history(1, 40, "lww.map"))
 
 
 @pytest.fixture
@@ -82,10 +82,10 @@ def test_a_cached_summary_of_something_else_is_refused(
 
 
 def test_a_summary_of_a_log_that_has_forked_is_refused(
-    log: Any, fold: Fold[Any], new_log: Callable[..., Any], label: bytes
+    log: Any, fold: Fold[Any], new_fold_log: Callable[..., Any], label: bytes
 ) -> None:
     fold.over(SeqRun(1, 32))
-    forked = new_log([replace(log.all[0], body=b"other"), *log.all[1:]])
+    forked = new_fold_log([replace(log.all[0], body=b"other"), *log.all[1:]])
     forked.cache = dict(log.cache)
     with pytest.raises(Untrusted, match="mmr_root"):
         Fold(fold.overlay, label, forked, 4).over(SeqRun(1, 32))

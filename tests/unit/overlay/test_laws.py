@@ -22,8 +22,10 @@ cuts = st.tuples(st.integers(0, SIZE), st.integers(0, SIZE)).map(sorted)
 
 
 @pytest.fixture(scope="session")
-def a_log(a_history: Callable[..., list[Any]], new_log: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda seed, overlay: new_log(a_history(seed, SIZE, overlay.name)).all
+def a_log(
+    a_history: Callable[..., list[Any]], new_fold_log: Callable[..., Any]
+) -> Callable[..., Any]:
+    return lambda seed, overlay: new_fold_log(a_history(seed, SIZE, overlay.name)).all
 
 
 def one_by_one(overlay: Overlay[Any], events: Any) -> Folded[Any]:

@@ -72,10 +72,12 @@ def test_the_lowest_point_is_kept_with_the_place_that_first_reached_it(pays: Pay
 
 
 def test_money_is_neither_made_nor_lost(
-    a_history: Callable[..., list[Any]], new_log: Callable[..., Any]
+    a_history: Callable[..., list[Any]], new_fold_log: Callable[..., Any]
 ) -> None:
     for seed in range(20):
-        folded = fold_events(OverlayLedger(), new_log(a_history(seed, 80, OverlayLedger.name)).all)
+        folded = fold_events(
+            OverlayLedger(), new_fold_log(a_history(seed, 80, OverlayLedger.name)).all
+        )
         assert folded.state.operations > 0
         assert sum(account.balance for account in folded.state.accounts) == 0
 
@@ -99,7 +101,7 @@ def first_refused(messages: list[Any], exempt: set[bytes], schema: bytes) -> int
 
 def test_the_first_overdraft_is_where_a_refusing_wallet_first_refuses(
     a_history: Callable[..., list[Any]],
-    new_log: Callable[..., Any],
+    new_fold_log: Callable[..., Any],
     label: bytes,
 ) -> None:
     result = set()
@@ -108,7 +110,7 @@ def test_the_first_overdraft_is_where_a_refusing_wallet_first_refuses(
         messages = a_history(seed, chance.randrange(1, 120), OverlayLedger.name)
         exempt = {overlay_histories.named("account", n) for n in range(4) if chance.random() < 0.8}
         due = first_refused(messages, exempt, overlay_histories.PAID)
-        fold = Fold(OverlayLedger(), label, new_log(messages), chance.randrange(1, 30))
+        fold = Fold(OverlayLedger(), label, new_fold_log(messages), chance.randrange(1, 30))
         condition = overdrawn(exempt)
         assert condition(fold.over(SeqRun(1, len(messages)))) == (due is not None)
         for _ in ("cold or warm", "warm"):
@@ -119,11 +121,11 @@ def test_the_first_overdraft_is_where_a_refusing_wallet_first_refuses(
 
 
 def test_the_first_overdraft_is_found_by_few_looks(
-    pays: Pays, new_log: Callable[..., Any], label: bytes
+    pays: Pays, new_fold_log: Callable[..., Any], label: bytes
 ) -> None:
     events = [pays(seq, BANK, ANN, 1) for seq in range(1, 513)]
     events[299] = pays(300, BOB, ANN, 1)
-    log = new_log(events)
+    log = new_fold_log(events)
     fold = Fold(OverlayLedger(), label, log, 4)
     fold.over(SeqRun(1, 512))
     log.asked.clear()

@@ -54,10 +54,10 @@ def test_an_unknown_name_is_refused() -> None:
 
 
 def test_a_new_overlay_folds_without_any_other_change(
-    an_event: Callable[..., Event], new_log: Callable[..., Any], label: bytes
+    an_event: Callable[..., Event], new_fold_log: Callable[..., Any], label: bytes
 ) -> None:
     bodies = [bytes(size) for size in (1, 9, 4, 2, 7)]
-    log = new_log([an_event(h(b"note.v1"), body, at) for at, body in enumerate(bodies, 1)])
+    log = new_fold_log([an_event(h(b"note.v1"), body, at) for at, body in enumerate(bodies, 1)])
     fold = Fold(LongestBody(), label, log, 2)
     assert fold.over(SeqRun(1, 5)).state.size == fold.over(SeqRun(1, 5)).state.size == 9
     assert fold.over(SeqRun(3, 5)).state.size == 7

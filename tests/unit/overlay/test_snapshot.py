@@ -28,10 +28,10 @@ UPTO = 60
 
 @pytest.fixture
 def prefix_of(
-    a_history: Callable[..., list[Any]], new_log: Callable[..., Any], label: bytes
+    a_history: Callable[..., list[Any]], new_fold_log: Callable[..., Any], label: bytes
 ) -> Callable[..., Prefix[Any]]:
     def build(name: str, upto: int = UPTO) -> Prefix[Any]:
-        log, overlay = new_log(a_history(3, UPTO, name)), overlay_named(name)
+        log, overlay = new_fold_log(a_history(3, UPTO, name)), overlay_named(name)
         state = Fold(overlay, label, log, 8).over(SeqRun(1, upto)).state
         return Prefix(
             overlay=overlay, label=label, upto_seq=upto, mmr_root=log.roots[upto], state=state

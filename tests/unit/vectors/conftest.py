@@ -103,5 +103,5 @@ class Log:
 
 
 @pytest.fixture
-def new_log() -> type[Log]:
+def new_label_log() -> type[Log]:
     return Log

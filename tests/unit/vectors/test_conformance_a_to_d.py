@@ -35,15 +35,15 @@ def violated(log: Any, msg: Msg, hub_ts: int = NOW) -> str:
     return refusal.value.invariant
 
 
-def test_a_message_of_the_vector_upholds_the_invariants(new_log: Any, revived: Any) -> None:
+def test_a_message_of_the_vector_upholds_the_invariants(new_label_log: Any, revived: Any) -> None:
     vector = CASES["sealed_messages"][0]
-    log = new_log(HUB, replace(FOREVER, routing_key=bytes(32)))
+    log = new_label_log(HUB, replace(FOREVER, routing_key=bytes(32)))
     receipt = log.append(Msg.decode(revived(vector["msg"])), NOW)
     assert (receipt.stream_seq, receipt.leaf_hash.hex()) == (1, vector["leaf_hash"])
 
 
-def test_a_leaf_hash_is_the_msg_id_and_the_first_root(new_log: Any) -> None:
-    log = new_log(HUB, FOREVER)
+def test_a_leaf_hash_is_the_msg_id_and_the_first_root(new_label_log: Any) -> None:
+    log = new_label_log(HUB, FOREVER)
     receipt = log.append(log.msg(ALICE, 1), NOW)
     assert receipt.leaf_hash == receipt.mmr_root == log.msg(ALICE, 1).leaf_hash()
 
@@ -60,9 +60,9 @@ def test_a_leaf_hash_is_the_msg_id_and_the_first_root(new_log: Any) -> None:
     ],
 )
 def test_a_message_changed_in_one_field_breaks_an_invariant(
-    new_log: Any, changes: dict[str, Any], invariant: str
+    new_label_log: Any, changes: dict[str, Any], invariant: str
 ) -> None:
-    log = new_log(HUB, FOREVER)
+    log = new_label_log(HUB, FOREVER)
     assert violated(log, replace(log.msg(ALICE, 1), **changes)) == invariant
 
 
@@ -72,32 +72,32 @@ def alternating(log: Any) -> list[tuple[Msg, Receipt]]:
     return [(msg, log.append(msg, NOW)) for msg in msgs]
 
 
-def test_b_stream_seq_increases_over_two_writers(new_log: Any) -> None:
-    receipts = [receipt for _, receipt in alternating(new_log(HUB, FOREVER))]
+def test_b_stream_seq_increases_over_two_writers(new_label_log: Any) -> None:
+    receipts = [receipt for _, receipt in alternating(new_label_log(HUB, FOREVER))]
     assert [receipt.stream_seq for receipt in receipts] == [1, 2, 3, 4]
 
 
-def test_b_client_and_client_seq_are_unique(new_log: Any) -> None:
-    pairs = alternating(new_log(HUB, FOREVER))
+def test_b_client_and_client_seq_are_unique(new_label_log: Any) -> None:
+    pairs = alternating(new_label_log(HUB, FOREVER))
     assert len({(msg.client_id, msg.client_seq) for msg, _ in pairs}) == len(pairs)
 
 
 @pytest.mark.parametrize("index", range(4))
-def test_b_replay_of_an_accepted_message_is_refused(new_log: Any, index: int) -> None:
-    log = new_log(HUB, FOREVER)
+def test_b_replay_of_an_accepted_message_is_refused(new_label_log: Any, index: int) -> None:
+    log = new_label_log(HUB, FOREVER)
     replayed, _ = alternating(log)[index]
     assert violated(log, replayed) == "I8"
 
 
-def test_b_gap_in_client_seq_is_refused(new_log: Any) -> None:
-    log = new_log(HUB, FOREVER)
+def test_b_gap_in_client_seq_is_refused(new_label_log: Any) -> None:
+    log = new_label_log(HUB, FOREVER)
     alternating(log)
     assert violated(log, log.msg(ALICE, 4, 4)) == "I9"
 
 
-def test_b_message_moved_to_another_stream_is_refused(new_log: Any) -> None:
-    moved, _ = alternating(new_log(HUB, FOREVER))[0]
-    assert violated(new_log(HUB, replace(FOREVER, stream_id=h(b"other"))), moved) == "I12"
+def test_b_message_moved_to_another_stream_is_refused(new_label_log: Any) -> None:
+    moved, _ = alternating(new_label_log(HUB, FOREVER))[0]
+    assert violated(new_label_log(HUB, replace(FOREVER, stream_id=h(b"other"))), moved) == "I12"
 
 
 def filled(new_log: Any, epoch: int) -> Any:
@@ -107,8 +107,8 @@ def filled(new_log: Any, epoch: int) -> Any:
     return log
 
 
-def test_c_checkpoint_closes_the_epoch(new_log: Any) -> None:
-    log = filled(new_log, EPOCH)
+def test_c_checkpoint_closes_the_epoch(new_label_log: Any) -> None:
+    log = filled(new_label_log, EPOCH)
     closing = log.checkpoint(label_prev=MINUTES.at(EPOCH))
     closing.verify_labels(MINUTES)
     closing.verify_root(5, log.peaks.root())
@@ -123,14 +123,14 @@ def test_c_label_rolls_with_the_epoch() -> None:
     assert MINUTES.accepted(EPOCH * 60 + 60, 0) == {MINUTES.at(EPOCH + 1): EPOCH + 1}
 
 
-def test_c_stream_seq_starts_anew_under_the_new_label(new_log: Any) -> None:
-    filled(new_log, EPOCH)
-    following = new_log(HUB, MINUTES, EPOCH + 1)
+def test_c_stream_seq_starts_anew_under_the_new_label(new_label_log: Any) -> None:
+    filled(new_label_log, EPOCH)
+    following = new_label_log(HUB, MINUTES, EPOCH + 1)
     assert following.append(following.msg(ALICE, 1), EPOCH * 60 + 60).stream_seq == 1
 
 
-def test_c_first_checkpoint_of_an_epoch_names_the_label_before(new_log: Any) -> None:
-    filled(new_log, EPOCH + 1).checkpoint(label_prev=MINUTES.at(EPOCH)).verify_labels(MINUTES)
+def test_c_first_checkpoint_of_an_epoch_names_the_label_before(new_label_log: Any) -> None:
+    filled(new_label_log, EPOCH + 1).checkpoint(label_prev=MINUTES.at(EPOCH)).verify_labels(MINUTES)
 
 
 @pytest.mark.parametrize(
@@ -142,14 +142,16 @@ def test_c_first_checkpoint_of_an_epoch_names_the_label_before(new_log: Any) -> 
         pytest.param({"label_curr": MINUTES.at(EPOCH)}, id="no label of the new epoch"),
     ],
 )
-def test_c_checkpoint_of_other_labels_is_refused(new_log: Any, changes: dict[str, Any]) -> None:
-    tied = filled(new_log, EPOCH + 1).checkpoint(label_prev=MINUTES.at(EPOCH))
+def test_c_checkpoint_of_other_labels_is_refused(
+    new_label_log: Any, changes: dict[str, Any]
+) -> None:
+    tied = filled(new_label_log, EPOCH + 1).checkpoint(label_prev=MINUTES.at(EPOCH))
     with pytest.raises(Untrusted):
         replace(tied, **changes).verify_labels(MINUTES)
 
 
-def test_c_label_of_an_epoch_beyond_the_skew_is_refused(new_log: Any) -> None:
-    log = new_log(HUB, MINUTES, EPOCH)
+def test_c_label_of_an_epoch_beyond_the_skew_is_refused(new_label_log: Any) -> None:
+    log = new_label_log(HUB, MINUTES, EPOCH)
     assert violated(log, log.msg(ALICE, 1), (EPOCH + 2) * 60) == "I12"
 
 
@@ -167,18 +169,18 @@ def gated(new_log: Any, token: CapToken) -> Any:
     return new_log(HUB, FOREVER, grant=Grant(token, NOW, TokenBucket.full(RATE, NOW)))
 
 
-def test_d_capability_holds_to_its_last_second(new_log: Any) -> None:
-    log = gated(new_log, TOKEN)
+def test_d_capability_holds_to_its_last_second(new_label_log: Any) -> None:
+    log = gated(new_label_log, TOKEN)
     assert log.append(log.msg(ALICE, 1, auth_ref=TOKEN.auth_ref()), NOW + TTL).stream_seq == 1
 
 
-def test_d_expired_capability_is_refused(new_log: Any) -> None:
-    log = gated(new_log, TOKEN)
+def test_d_expired_capability_is_refused(new_label_log: Any) -> None:
+    log = gated(new_label_log, TOKEN)
     assert violated(log, log.msg(ALICE, 1, auth_ref=TOKEN.auth_ref()), NOW + TTL + 1) == "I7"
 
 
-def test_d_message_above_the_rate_is_refused_until_the_next_second(new_log: Any) -> None:
-    log, ref = gated(new_log, TOKEN), TOKEN.auth_ref()
+def test_d_message_above_the_rate_is_refused_until_the_next_second(new_label_log: Any) -> None:
+    log, ref = gated(new_label_log, TOKEN), TOKEN.auth_ref()
     for seq in (1, 2):
         log.append(log.msg(ALICE, seq, auth_ref=ref), NOW)
     third = log.msg(ALICE, 3, auth_ref=ref)
@@ -196,7 +198,7 @@ def test_d_message_above_the_rate_is_refused_until_the_next_second(new_log: Any)
     ],
 )
 def test_d_capability_that_does_not_cover_the_message_is_refused(
-    new_log: Any, token: CapToken, auth_ref: bytes | None
+    new_label_log: Any, token: CapToken, auth_ref: bytes | None
 ) -> None:
-    log = gated(new_log, token)
+    log = gated(new_label_log, token)
     assert violated(log, log.msg(ALICE, 1, auth_ref=auth_ref)) == "I7"

@@ -37,44 +37,46 @@ def empty(volume: Path, _zone: Any) -> None:
 
 @pytest.mark.parametrize("change", [flip, break_framing, cut, empty])
 def test_i21_a_file_that_changes_after_it_was_verified_is_not_imported(
-    zone: Any, change: Callable[[Path, Any], None]
+    import_zone: Any, change: Callable[[Path, Any], None]
 ) -> None:
     def alter() -> None:
-        (volume,) = zone.import_dir.staging.rglob("v001.agv")
-        change(volume, zone)
+        (volume,) = import_zone.import_dir.staging.rglob("v001.agv")
+        change(volume, import_zone)
 
-    medium, watch = zone.medium(1, 3), import_yard.when_it_begins("reading", alter)
-    (outcome,) = zone.run(medium, watch=watch).outcomes
+    medium, watch = import_zone.medium(1, 3), import_yard.when_it_begins("reading", alter)
+    (outcome,) = import_zone.run(medium, watch=watch).outcomes
     assert (outcome.state.value, outcome.code) == ("quarantined", "E.SIG/BUNDLE_ID")
-    zone.check_now([])
+    import_zone.check_now([])
 
 
-def test_i21_a_file_that_changes_once_it_was_read_for_good_changes_nothing(zone: Any) -> None:
+def test_i21_a_file_that_changes_once_it_was_read_for_good_changes_nothing(
+    import_zone: Any,
+) -> None:
     altered: list[Path] = []
 
     def random(size: int) -> bytes:
         """Its first use after the bags were moved is for the audit entry before the events."""
-        if not altered and "import.begin" not in zone.kinds():
-            for volume in zone.import_dir.root.glob("committing/*/*/data/v001.agv"):
-                flip(volume, zone)
+        if not altered and "import.begin" not in import_zone.kinds():
+            for volume in import_zone.import_dir.root.glob("committing/*/*/data/v001.agv"):
+                flip(volume, import_zone)
                 altered.append(volume)
         return os.urandom(size)
 
-    runtime = replace(zone.around(), random=random)
-    assert zone.states(zone.medium(1, 3), runtime=runtime) == ["imported"]
+    runtime = replace(import_zone.around(), random=random)
+    assert import_zone.states(import_zone.medium(1, 3), runtime=runtime) == ["imported"]
     assert len(altered) == 1
-    zone.check([1, 2, 3])
+    import_zone.check([1, 2, 3])
 
 
 def test_i21_a_file_that_changes_between_a_crash_and_its_recovery_is_not_imported(
-    zone: Any, zygote: Any
+    import_zone: Any, import_runner: Any
 ) -> None:
-    medium = zone.medium(1, 3)
-    assert zygote.run(zone, medium, point=["hand_over", "before", 1])[0] < 0
-    (volume,) = zone.import_dir.root.glob("committing/*/*/data/v001.agv")
-    flip(volume, zone)
-    bad, sound = zone.run().outcomes
+    medium = import_zone.medium(1, 3)
+    assert import_runner.run(import_zone, medium, point=["hand_over", "before", 1])[0] < 0
+    (volume,) = import_zone.import_dir.root.glob("committing/*/*/data/v001.agv")
+    flip(volume, import_zone)
+    bad, sound = import_zone.run().outcomes
     assert (bad.state.value, bad.code) == ("quarantined", "E.SIG/VOLUME")
     # What came still lies in the inbox as it came, and is looked at anew.
     assert sound.state.value == "imported"
-    zone.check([1, 2, 3])
+    import_zone.check([1, 2, 3])

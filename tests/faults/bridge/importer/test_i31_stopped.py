@@ -21,25 +21,25 @@ DUPLICATE = 7
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT], ids=["term", "int"])
 def test_i31_stopped_at_any_operation_nothing_is_lost_doubled_or_unaudited(
-    zone: Any, zygote: Any, tmp_path: Path, sent: signal.Signals
+    import_zone: Any, import_runner: Any, tmp_path: Path, sent: signal.Signals
 ) -> None:
     log = tmp_path / "said"
     more = {"signal": int(sent), "log": str(log)}
-    code, detail = zygote.run(zone, zone.medium(1, 2), die_at=0, **more)
+    code, detail = import_runner.run(import_zone, import_zone.medium(1, 2), die_at=0, **more)
     assert code == 0, log.read_text()
     count, last = detail[2], 2
     rounds = min(count, 200) if LONG else 5
     stopped = 0
     for at in sorted(random.Random(f"i31 {sent}").sample(range(1, count + 1), rounds)):
-        medium = zone.medium(last + 1, last + 2)
-        code, _ = zygote.run(zone, medium, die_at=at, **more)
+        medium = import_zone.medium(last + 1, last + 2)
+        code, _ = import_runner.run(import_zone, medium, die_at=at, **more)
         said = log.read_text()
         assert code in (STOPPED, 0), (at, said)
         stopped += code == STOPPED
         assert code == 0 or "run veen bridge import again" in said, at
         assert "Traceback" not in said
-        code, _ = zygote.run(zone, medium, die_at=0, **more)
+        code, _ = import_runner.run(import_zone, medium, die_at=0, **more)
         assert code in (0, DUPLICATE), (at, log.read_text())
         last += 2
     assert stopped > rounds // 2
-    zone.check(list(range(1, last + 1)))
+    import_zone.check(list(range(1, last + 1)))

@@ -49,22 +49,22 @@ def _states(zone: Any, medium: Path) -> list[str]:
 
 @pytest.mark.parametrize("name", LOOKS)
 def test_i01_a_medium_that_is_pulled_while_it_is_looked_at_is_incomplete_and_audited(
-    zone: Any, monkeypatch: pytest.MonkeyPatch, name: str
+    import_zone: Any, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    medium = zone.medium(1, 3)
+    medium = import_zone.medium(1, 3)
     whole = Pulled(name, medium, 0)
     with monkeypatch.context() as patched:
         patched.setattr(os, name, whole)
-        assert _states(zone, medium) == ["blocked"]
+        assert _states(import_zone, medium) == ["blocked"]
     tries = range(1, whole.count + 1, 1 if LONG else max(1, whole.count // 4))
     assert tries
     for at in tries:
         with monkeypatch.context() as patched:
             patched.setattr(os, name, Pulled(name, medium, at))
-            states = _states(zone, medium)
+            states = _states(import_zone, medium)
         # What is only measured before it is copied may fail: it is copied, or not, afterwards.
         assert states in (["incomplete"], ["blocked"]), at
-        assert zone.files("inbox") == []
-    assert zone.kinds().count("import.failed") >= len(tries) // 2
-    assert zone.states(medium) == ["imported", "duplicate"]
-    zone.check([1, 2, 3])
+        assert import_zone.files("inbox") == []
+    assert import_zone.kinds().count("import.failed") >= len(tries) // 2
+    assert import_zone.states(medium) == ["imported", "duplicate"]
+    import_zone.check([1, 2, 3])

@@ -25,53 +25,57 @@ def with_free(patched: pytest.MonkeyPatch, size: int) -> None:
 
 @pytest.mark.parametrize("way", ["medium", "inbox"])
 def test_a_carrier_for_which_there_is_no_room_is_not_copied_and_goes_in_later(
-    zone: Any, monkeypatch: pytest.MonkeyPatch, way: str
+    import_zone: Any, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    medium = zone.medium(1, 3)
+    medium = import_zone.medium(1, 3)
     media: tuple[Path, ...] = (medium,)
     stored: list[str] = []
-    zone.import_dir.create()
+    import_zone.import_dir.create()
     if way == "inbox":
         (bag,) = medium.iterdir()
-        bag.rename(zone.import_dir.inbox / "bag")
+        bag.rename(import_zone.import_dir.inbox / "bag")
         media, stored = (), ["bag"]
     with monkeypatch.context() as patched:
         with_free(patched, SPARE)
-        (outcome,) = zone.run(*media).outcomes
+        (outcome,) = import_zone.run(*media).outcomes
     assert (outcome.state.value, outcome.code) == ("incomplete", "NO_ROOM")
     assert f"{SPARE} beyond them (reserve_bytes), got {SPARE}; free disk space" in outcome.detail
-    assert zone.files("inbox") == stored
-    assert zone.kinds() == ["import.failed"]
-    assert zone.states(*media) == ["imported"]
-    zone.check([1, 2, 3])
+    assert import_zone.files("inbox") == stored
+    assert import_zone.kinds() == ["import.failed"]
+    assert import_zone.states(*media) == ["imported"]
+    import_zone.check([1, 2, 3])
 
 
 def test_what_is_unpacked_and_scanned_needs_room_too(
-    zone: Any, monkeypatch: pytest.MonkeyPatch
+    import_zone: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    medium = zone.carry(zone.bundle(1, 50), Packing(volume_bytes=1 << 20, compress=True))
-    plain = len(zone.bundle(1, 50))
+    medium = import_zone.carry(
+        import_zone.bundle(1, 50), Packing(volume_bytes=1 << 20, compress=True)
+    )
+    plain = len(import_zone.bundle(1, 50))
     (bag,) = medium.iterdir()
     volume = next(bag.rglob("v001.agv")).stat().st_size
-    zone.write_settings(importing='scan = ["/bin/true"]')
-    zone.import_dir.create()
-    settings = zone.settings.importing
+    import_zone.write_settings(importing='scan = ["/bin/true"]')
+    import_zone.import_dir.create()
+    settings = import_zone.settings.importing
     with_free(monkeypatch, SPARE + 2 * volume + 2 * plain)
-    signed = check_signed(BagPath.of(bag), TrustStore.read(zone.settings.trust), 1 << 30)
+    signed = check_signed(BagPath.of(bag), TrustStore.read(import_zone.settings.trust), 1 << 30)
     verify_space(settings, [signed], copies=2)
     with_free(monkeypatch, SPARE + 2 * volume + 2 * plain - 1)
     with pytest.raises(InsufficientSpace):
         verify_space(settings, [signed], copies=2)
 
 
-def test_a_carrier_that_claims_to_be_huge_is_judged_by_what_it_is(zone: Any) -> None:
+def test_a_carrier_that_claims_to_be_huge_is_judged_by_what_it_is(import_zone: Any) -> None:
     """The claim of an unsigned file keeps nothing from being looked at."""
-    medium = zone.carry(zone.bundle(1, 3), Packing(volume_bytes=1 << 20, compress=True))
+    medium = import_zone.carry(
+        import_zone.bundle(1, 3), Packing(volume_bytes=1 << 20, compress=True)
+    )
     (bag,) = medium.iterdir()
     carrier = bridge_world.carrier_of(bag)
     assert carrier.compression is not None
     lying = replace(carrier.compression, plain_len=1 << 60)
     bridge_world.resign(bag, replace(carrier, compression=lying))
-    (outcome,) = zone.run(medium).outcomes
+    (outcome,) = import_zone.run(medium).outcomes
     assert outcome.code == "E.SIZE/BUNDLE_SIZE"
-    zone.check([])
+    import_zone.check([])

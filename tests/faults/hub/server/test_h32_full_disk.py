@@ -36,7 +36,7 @@ def volume(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_h32_a_full_disk_is_told_everywhere_and_passes(
-    volume: Path, make_hub: Callable[..., Any], veen: Callable[..., Any], wait_until: Any
+    volume: Path, make_hub: Callable[..., Any], run_veen: Callable[..., Any], wait_until: Any
 ) -> None:
     toml = 'admission = "open"\nreads = "open"\ndisk_reserve_bytes = 0\n'
     hub = make_hub(toml=toml).start()
@@ -53,12 +53,14 @@ def test_h32_a_full_disk_is_told_everywhere_and_passes(
     assert (ready.status_code, ready.json()["code"]) == (503, "E.UNAVAILABLE")
     assert "the disk is full" in ready.json()["message"]
     assert hub.log.read_text().count(" is full: messages are refused") == 1
-    health = veen("hub", "health", "--hub", hub.url, "--json")
+    health = run_veen("hub", "health", "--hub", hub.url, "--json")
     assert health.returncode == 4
     document = json.loads(health.stdout)
     assert (document["ok"], document["ready"]) == (False, False)
     assert "the disk is full" in document["not_ready"]
-    assert json.loads(veen("hub", "status", "--hub", hub.url, "--json").stdout)["ready"] is False
+    assert (
+        json.loads(run_veen("hub", "status", "--hub", hub.url, "--json").stdout)["ready"] is False
+    )
     assert _free(hub) < 1 << 20
     filler.unlink()
     wait_until(hub.is_ready, 20, "a hub that found room by itself")
@@ -66,7 +68,7 @@ def test_h32_a_full_disk_is_told_everywhere_and_passes(
     assert isinstance(receipt, list)
     assert _free(hub) > 4 << 20
     assert hub.log.read_text().count("has free space again") == 1
-    document = json.loads(veen("hub", "health", "--hub", hub.url, "--json").stdout)
+    document = json.loads(run_veen("hub", "health", "--hub", hub.url, "--json").stdout)
     assert (document["ok"], document["ready"], "not_ready" in document) == (True, True, False)
     assert document["disk_free_bytes"] > 4 << 20
 
@@ -142,7 +144,7 @@ def test_h32_samples_survive_a_restart_and_damage(tmp_path: Path) -> None:
 
 
 def test_h32_readiness_keeps_a_reserve_and_carries_the_warning(
-    make_hub: Callable[..., Any], veen: Callable[..., Any], wait_until: Any
+    make_hub: Callable[..., Any], run_veen: Callable[..., Any], wait_until: Any
 ) -> None:
     toml = 'admission = "open"\nreads = "open"\ndisk_warn_days = 100000\n'
     hub = make_hub(toml=toml).start()
@@ -153,7 +155,7 @@ def test_h32_readiness_keeps_a_reserve_and_carries_the_warning(
     result = httpx.get(f"{hub.url}/readyz", trust_env=False).json()
     assert result["ok"] is True
     assert "at the rate of the last day" in result["warnings"][0]
-    text = veen("hub", "health", "--hub", hub.url).stdout
+    text = run_veen("hub", "health", "--hub", hub.url).stdout
     assert "disk_days_left: " in text
     assert "free disk space" in text
     assert hub.stop() == 0

@@ -84,7 +84,7 @@ def test_racing_batches_of_one_client_keep_every_number_once(open_hub: Any) -> N
 
 
 def test_a_second_hub_on_a_directory_refuses_and_harms_nothing(
-    open_hub: Any, make_hub: Callable[..., Any], veen: Callable[..., Any]
+    open_hub: Any, make_hub: Callable[..., Any], run_veen: Callable[..., Any]
 ) -> None:
     client = open_hub.client()
     writer = client.writer(spec_objects.key("alice"), STREAM)
@@ -92,7 +92,7 @@ def test_a_second_hub_on_a_directory_refuses_and_harms_nothing(
     second = make_hub(*open_hub.options, name="second")
     second.data = open_hub.data
     for mode in ((), ("--foreground",)):
-        done = veen("hub", "start", *second.arguments, *mode)
+        done = run_veen("hub", "start", *second.arguments, *mode)
         assert done.returncode != 0
         assert "is held by another hub" in done.stderr
         assert "Traceback" not in done.stderr

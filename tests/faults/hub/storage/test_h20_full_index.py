@@ -62,21 +62,21 @@ def names(bench: Any) -> set[str]:
     return {stream.name for stream in bench.committer.log.registry.streams()}
 
 
-def test_h20_a_registered_stream_survives_a_restart_after_a_full_index(bench: Any) -> None:
+def test_h20_a_registered_stream_survives_a_restart_after_a_full_index(hub_bench: Any) -> None:
     stream = long_stream()
-    with full_index(bench):
-        refused = register_until_full(bench)
-        assert refused not in names(bench), "memory knows a stream that the log does not have"
+    with full_index(hub_bench):
+        refused = register_until_full(hub_bench)
+        assert refused not in names(hub_bench), "memory knows a stream that the log does not have"
         with pytest.raises(NoSpace):
-            bench.committer.register(StreamRecord(name=refused, profile=DEFAULT_PROFILE), 1)
-    bench.committer.register(StreamRecord(name=refused, profile=DEFAULT_PROFILE), bench.now)
-    bench.committer.register(stream, bench.now)
-    before = names(bench)
-    bench.restart()
-    assert names(bench) == before
+            hub_bench.committer.register(StreamRecord(name=refused, profile=DEFAULT_PROFILE), 1)
+    hub_bench.committer.register(StreamRecord(name=refused, profile=DEFAULT_PROFILE), hub_bench.now)
+    hub_bench.committer.register(stream, hub_bench.now)
+    before = names(hub_bench)
+    hub_bench.restart()
+    assert names(hub_bench) == before
     assert {refused, stream.name} <= before
-    bench.stop()
-    report = bench.verify()
+    hub_bench.stop()
+    report = hub_bench.verify()
     assert (report.faults, report.derived) == ((), ())
 
 

@@ -41,57 +41,57 @@ def assert_clean(bench: Any) -> None:
 @pytest.mark.parametrize("rebuilt", [False, True])
 @pytest.mark.parametrize("step", [*PUBLISHING, *SEALING, 21, 22, 23, 24])
 def test_a_seal_that_crashed_is_completed(
-    bench: Any, crash_at: Any, step: int, rebuilt: bool
+    hub_bench: Any, crash_at: Any, step: int, rebuilt: bool
 ) -> None:
     client, stream = driven_hub.a_key("client"), driven_hub.STREAMS[0]
-    token = bench.authorize(client)
-    bench.send(client, stream, token, 8)
+    token = hub_bench.authorize(client)
+    hub_bench.send(client, stream, token, 8)
     with crash_at(step):
-        bench.send(client, stream, token)
-    bench.stop()
+        hub_bench.send(client, stream, token)
+    hub_bench.stop()
     if rebuilt:
-        driven_hub.rebuild(bench.root)
-    bench.start()
-    bench.stop()
-    assert_clean(bench)
-    bench.start()
-    bench.sent[bench.label(stream), client.public] = 8
-    bench.send(client, stream, token)
-    bench.committer.checkpoint(bench.label(stream), 8, bench.now)
-    bench.stop()
-    assert_clean(bench)
+        driven_hub.rebuild(hub_bench.root)
+    hub_bench.start()
+    hub_bench.stop()
+    assert_clean(hub_bench)
+    hub_bench.start()
+    hub_bench.sent[hub_bench.label(stream), client.public] = 8
+    hub_bench.send(client, stream, token)
+    hub_bench.committer.checkpoint(hub_bench.label(stream), 8, hub_bench.now)
+    hub_bench.stop()
+    assert_clean(hub_bench)
 
 
 @pytest.mark.parametrize("upto", [3, 15, 17, 18])
 @pytest.mark.parametrize("step", PUBLISHING)
 def test_a_checkpoint_that_crashed_is_completed(
-    bench: Any, crash_at: Any, step: int, upto: int
+    hub_bench: Any, crash_at: Any, step: int, upto: int
 ) -> None:
     """Be it in a sealed chunk or the open one, behind the newest or ahead of it."""
     client, stream = driven_hub.a_key("client"), driven_hub.STREAMS[0]
-    bench.send(client, stream, bench.authorize(client), 18)
+    hub_bench.send(client, stream, hub_bench.authorize(client), 18)
     with crash_at(step):
-        bench.committer.checkpoint(bench.label(stream), upto, bench.now)
-    bench.restart()
-    bench.stop()
-    assert_clean(bench)
+        hub_bench.committer.checkpoint(hub_bench.label(stream), upto, hub_bench.now)
+    hub_bench.restart()
+    hub_bench.stop()
+    assert_clean(hub_bench)
 
 
 @pytest.mark.parametrize("step", [*PUBLISHING, *SEALING])
-def test_an_epoch_whose_end_crashed_is_completed(bench: Any, crash_at: Any, step: int) -> None:
+def test_an_epoch_whose_end_crashed_is_completed(hub_bench: Any, crash_at: Any, step: int) -> None:
     client, stream = driven_hub.a_key("client"), driven_hub.STREAMS[1]
-    bench.send(client, stream, bench.authorize(client), 3)
-    label = bench.label(stream)
+    hub_bench.send(client, stream, hub_bench.authorize(client), 3)
+    label = hub_bench.label(stream)
     with crash_at(step):
-        bench.committer.tick(bench.now + EPOCHS_LATER)
-    bench.restart()
-    bench.stop()
-    assert_clean(bench)
-    bench.start()
-    bench.committer.tick(bench.now + EPOCHS_LATER)
-    assert bench.committer.log.label(label) is None
-    bench.stop()
-    assert_clean(bench)
+        hub_bench.committer.tick(hub_bench.now + EPOCHS_LATER)
+    hub_bench.restart()
+    hub_bench.stop()
+    assert_clean(hub_bench)
+    hub_bench.start()
+    hub_bench.committer.tick(hub_bench.now + EPOCHS_LATER)
+    assert hub_bench.committer.log.label(label) is None
+    hub_bench.stop()
+    assert_clean(hub_bench)
 
 
 @pytest.mark.parametrize(
@@ -99,20 +99,20 @@ def test_an_epoch_whose_end_crashed_is_completed(bench: Any, crash_at: Any, step
     [(9, 5), (9, 7), (9, 9), (9, 10), (13, 5), (13, 6), (14, 4), (18, 4), (18, 5), (19, 3)],
 )
 def test_a_start_that_crashed_is_completed_by_the_next(
-    bench: Any, crash_at: Any, first: int, second: int
+    hub_bench: Any, crash_at: Any, first: int, second: int
 ) -> None:
     """A start writes what is missing of the nodes before it completes a seal."""
     client, stream = driven_hub.a_key("client"), driven_hub.STREAMS[0]
-    token = bench.authorize(client)
-    bench.send(client, stream, token, 8)
+    token = hub_bench.authorize(client)
+    hub_bench.send(client, stream, token, 8)
     with crash_at(first):
-        bench.send(client, stream, token)
-    bench.stop()
+        hub_bench.send(client, stream, token)
+    hub_bench.stop()
     with crash_at(second):
-        bench.start()
-    bench.start()
-    bench.stop()
-    assert_clean(bench)
+        hub_bench.start()
+    hub_bench.start()
+    hub_bench.stop()
+    assert_clean(hub_bench)
 
 
 @pytest.fixture
@@ -211,49 +211,51 @@ def seal_without_room(disk: Path, left: int, restarted: bool) -> bool | None:
 
 
 def test_an_epoch_that_found_no_room_for_its_first_message_leaves_nothing(
-    bench: Any, monkeypatch: pytest.MonkeyPatch
+    hub_bench: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, stream = driven_hub.a_key("client"), driven_hub.STREAMS[1]
-    token = bench.authorize(client)
+    token = hub_bench.authorize(client)
     monkeypatch.setattr(os, "pwrite", full_disk)
-    (outcome,) = bench.send(client, stream, token)
+    (outcome,) = hub_bench.send(client, stream, token)
     monkeypatch.undo()
     assert isinstance(outcome, Unavailable)
-    assert len(list(bench.datadir.log.glob("*.open"))) == 2
-    bench.committer.tick(bench.now + EPOCHS_LATER)
-    bench.stop()
-    assert len(list(bench.datadir.log.glob("*.open"))) == 1
-    assert_clean(bench)
+    assert len(list(hub_bench.datadir.log.glob("*.open"))) == 2
+    hub_bench.committer.tick(hub_bench.now + EPOCHS_LATER)
+    hub_bench.stop()
+    assert len(list(hub_bench.datadir.log.glob("*.open"))) == 1
+    assert_clean(hub_bench)
 
 
 def full_disk(*_: object) -> int:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_line_of_the_manifest_torn_at_any_byte_is_made_whole(bench: Any, crash_at: Any) -> None:
+def test_a_line_of_the_manifest_torn_at_any_byte_is_made_whole(
+    hub_bench: Any, crash_at: Any
+) -> None:
     """The first line of all, which no whole one precedes, and the second."""
     client, stream = driven_hub.a_key("client"), driven_hub.STREAMS[0]
-    token = bench.authorize(client)
-    bench.send(client, stream, token, 3)
-    path, before = bench.root / BINDINGS, b""
+    token = hub_bench.authorize(client)
+    hub_bench.send(client, stream, token, 3)
+    path, before = hub_bench.root / BINDINGS, b""
     for upto in (1, 2):
         with crash_at(13):
-            bench.committer.checkpoint(bench.label(stream), upto, bench.now)
-        bench.stop()
-        bench.start()
-        bench.stop()
+            hub_bench.committer.checkpoint(hub_bench.label(stream), upto, hub_bench.now)
+        hub_bench.stop()
+        hub_bench.start()
+        hub_bench.stop()
         whole = path.read_bytes()
         for torn in range(len(before) + 1, len(whole), 1 if LONG else 7):
             path.write_bytes(whole[:torn])
-            forget(bench, upto)
-            assert [fault.code for fault in bench.verify().faults] == ["BINDING"]
-            bench.start()
-            bench.stop()
+            forget(hub_bench, upto)
+            assert [fault.code for fault in hub_bench.verify().faults] == ["BINDING"]
+            hub_bench.start()
+            hub_bench.stop()
             assert path.read_bytes() == whole
-        bench.start()
+        hub_bench.start()
         before = whole
-    bench.stop()
-    assert_clean(bench)
+    hub_bench.stop()
+    assert_clean(hub_bench)
 
 
 def forget(bench: Any, upto: int) -> None:
@@ -263,10 +265,10 @@ def forget(bench: Any, upto: int) -> None:
     index.close()
 
 
-def test_a_sealed_chunk_that_is_gone_is_refused_at_the_start(bench: Any) -> None:
+def test_a_sealed_chunk_that_is_gone_is_refused_at_the_start(hub_bench: Any) -> None:
     client, stream = driven_hub.a_key("client"), driven_hub.STREAMS[0]
-    bench.send(client, stream, bench.authorize(client), 9)
-    bench.stop()
-    driven_hub.the(bench.root, "log/*.log").unlink()
+    hub_bench.send(client, stream, hub_bench.authorize(client), 9)
+    hub_bench.stop()
+    driven_hub.the(hub_bench.root, "log/*.log").unlink()
     with pytest.raises(Damaged, match="is missing"):
-        bench.start()
+        hub_bench.start()

@@ -15,15 +15,15 @@ from support.long_form import LONG
 
 
 @pytest.fixture
-def filled(bench: Any) -> Any:
+def filled(hub_bench: Any) -> Any:
     """A hub with five entries in the open chunk of one label, stopped."""
     client = driven_hub.a_key("client")
-    token = bench.authorize(client)
-    bench.send(client, driven_hub.STREAMS[0], token, 13)
-    bench.label_hex = bench.label(driven_hub.STREAMS[0]).hex()
-    bench.open_chunk = bench.root / "log" / f"chunk-{bench.label_hex}-{9:020d}.open"
-    bench.stop()
-    return bench
+    token = hub_bench.authorize(client)
+    hub_bench.send(client, driven_hub.STREAMS[0], token, 13)
+    hub_bench.label_hex = hub_bench.label(driven_hub.STREAMS[0]).hex()
+    hub_bench.open_chunk = hub_bench.root / "log" / f"chunk-{hub_bench.label_hex}-{9:020d}.open"
+    hub_bench.stop()
+    return hub_bench
 
 
 def head_seq(bench: Any) -> int:
@@ -76,46 +76,46 @@ def restored_index(bench: Any, copy: Path, count: int) -> tuple[Any, Any]:
     return client, token
 
 
-def test_an_index_older_than_the_log_catches_up(bench: Any, tmp_path: Path) -> None:
-    client, token = restored_index(bench, tmp_path / "old", 4)
-    assert bench.verify().ok
-    assert bench.verify().derived
-    bench.start()
-    assert head_seq(bench) == 6
-    assert isinstance(bench.send(client, driven_hub.STREAMS[0], token)[0], bytes)
-    bench.stop()
-    assert bench.verify().derived == ()
+def test_an_index_older_than_the_log_catches_up(hub_bench: Any, tmp_path: Path) -> None:
+    client, token = restored_index(hub_bench, tmp_path / "old", 4)
+    assert hub_bench.verify().ok
+    assert hub_bench.verify().derived
+    hub_bench.start()
+    assert head_seq(hub_bench) == 6
+    assert isinstance(hub_bench.send(client, driven_hub.STREAMS[0], token)[0], bytes)
+    hub_bench.stop()
+    assert hub_bench.verify().derived == ()
 
 
-def test_an_index_before_the_last_seal_is_refused(bench: Any, tmp_path: Path) -> None:
-    restored_index(bench, tmp_path / "old", 9)
+def test_an_index_before_the_last_seal_is_refused(hub_bench: Any, tmp_path: Path) -> None:
+    restored_index(hub_bench, tmp_path / "old", 9)
     with pytest.raises(Damaged):
-        bench.start()
-    assert not driven_hub.rebuild(bench.root).agreed
-    bench.start()
-    assert head_seq(bench) == 11
-    bench.stop()
+        hub_bench.start()
+    assert not driven_hub.rebuild(hub_bench.root).agreed
+    hub_bench.start()
+    assert head_seq(hub_bench) == 11
+    hub_bench.stop()
 
 
 def test_a_log_behind_its_checkpoint_is_refused_even_with_its_own_index(
-    bench: Any, tmp_path: Path
+    hub_bench: Any, tmp_path: Path
 ) -> None:
     client = driven_hub.a_key("client")
-    token = bench.authorize(client)
-    bench.send(client, driven_hub.STREAMS[0], token, 2)
-    bench.stop()
-    shutil.copytree(bench.root, tmp_path / "old")
-    bench.start()
-    bench.send(client, driven_hub.STREAMS[0], token, 3)
-    bench.committer.checkpoint(bench.label(driven_hub.STREAMS[0]), 5, bench.now)
-    bench.stop()
-    for path in (*bench.datadir.derived.iterdir(), *bench.datadir.log.glob("*.open")):
-        shutil.copy(tmp_path / "old" / path.relative_to(bench.root), path)
+    token = hub_bench.authorize(client)
+    hub_bench.send(client, driven_hub.STREAMS[0], token, 2)
+    hub_bench.stop()
+    shutil.copytree(hub_bench.root, tmp_path / "old")
+    hub_bench.start()
+    hub_bench.send(client, driven_hub.STREAMS[0], token, 3)
+    hub_bench.committer.checkpoint(hub_bench.label(driven_hub.STREAMS[0]), 5, hub_bench.now)
+    hub_bench.stop()
+    for path in (*hub_bench.datadir.derived.iterdir(), *hub_bench.datadir.log.glob("*.open")):
+        shutil.copy(tmp_path / "old" / path.relative_to(hub_bench.root), path)
     with pytest.raises(Damaged, match="behind this hub's own checkpoint at 5"):
-        bench.start()
+        hub_bench.start()
     with pytest.raises(Damaged, match="checkpoint at 5"):
-        driven_hub.rebuild(bench.root)
-    assert [fault.code for fault in bench.verify().faults] == ["MISSING"]
+        driven_hub.rebuild(hub_bench.root)
+    assert [fault.code for fault in hub_bench.verify().faults] == ["MISSING"]
 
 
 def test_without_derived_state_the_hub_says_how_to_make_it(filled: Any) -> None:

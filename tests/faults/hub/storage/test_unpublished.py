@@ -19,15 +19,15 @@ from veen.checkpoint import Checkpoint
 
 
 @pytest.fixture
-def half_made(bench: Any, crash_at: Any) -> Any:
+def half_made(hub_bench: Any, crash_at: Any) -> Any:
     """A hub of seventeen entries that ended with the file of a checkpoint at 11, and no line."""
-    client, bench.stream = driven_hub.a_key("client"), driven_hub.STREAMS[0]
-    bench.send(client, bench.stream, bench.authorize(client), 17)
+    client, hub_bench.stream = driven_hub.a_key("client"), driven_hub.STREAMS[0]
+    hub_bench.send(client, hub_bench.stream, hub_bench.authorize(client), 17)
     with crash_at(9):
-        bench.committer.checkpoint(bench.label(bench.stream), 11, bench.now)
-    bench.stop()
-    bench.half = driven_hub.the(bench.root, f"log/checkpoint-*{11:020d}.cbor")
-    return bench
+        hub_bench.committer.checkpoint(hub_bench.label(hub_bench.stream), 11, hub_bench.now)
+    hub_bench.stop()
+    hub_bench.half = driven_hub.the(hub_bench.root, f"log/checkpoint-*{11:020d}.cbor")
+    return hub_bench
 
 
 def forget(bench: Any) -> None:
@@ -105,21 +105,21 @@ def test_a_write_that_never_ended_leaves_nothing(half_made: Any) -> None:
     assert half_made.verify().notes == ()
 
 
-def test_one_ahead_of_the_log_is_refused(bench: Any, crash_at: Any, tmp_path: Path) -> None:
+def test_one_ahead_of_the_log_is_refused(hub_bench: Any, crash_at: Any, tmp_path: Path) -> None:
     client, stream = driven_hub.a_key("client"), driven_hub.STREAMS[0]
-    token = bench.authorize(client)
-    bench.send(client, stream, token, 2)
-    bench.stop()
-    shutil.copytree(bench.root, tmp_path / "old")
-    bench.start()
-    bench.send(client, stream, token, 3)
+    token = hub_bench.authorize(client)
+    hub_bench.send(client, stream, token, 2)
+    hub_bench.stop()
+    shutil.copytree(hub_bench.root, tmp_path / "old")
+    hub_bench.start()
+    hub_bench.send(client, stream, token, 3)
     with crash_at(9):
-        bench.committer.checkpoint(bench.label(stream), 5, bench.now)
-    bench.stop()
-    for path in (*bench.datadir.derived.iterdir(), *bench.datadir.log.glob("*.open")):
-        shutil.copy(tmp_path / "old" / path.relative_to(bench.root), path)
+        hub_bench.committer.checkpoint(hub_bench.label(stream), 5, hub_bench.now)
+    hub_bench.stop()
+    for path in (*hub_bench.datadir.derived.iterdir(), *hub_bench.datadir.log.glob("*.open")):
+        shutil.copy(tmp_path / "old" / path.relative_to(hub_bench.root), path)
     with pytest.raises(Damaged, match="behind this hub's own checkpoint at 5"):
-        bench.start()
+        hub_bench.start()
 
 
 def test_one_that_is_damaged_is_refused(half_made: Any) -> None:
@@ -154,21 +154,23 @@ def test_one_of_another_root_is_refused(half_made: Any) -> None:
         half_made.start()
 
 
-def test_one_of_a_label_that_the_index_does_not_know_is_refused(bench: Any, tmp_path: Path) -> None:
+def test_one_of_a_label_that_the_index_does_not_know_is_refused(
+    hub_bench: Any, tmp_path: Path
+) -> None:
     """An index from before the label, whose epoch has ended since and left no open chunk."""
     client, stream = driven_hub.a_key("client"), driven_hub.STREAMS[1]
-    token = bench.authorize(client)
-    bench.stop()
-    shutil.copytree(bench.datadir.derived, tmp_path / "old")
-    bench.start()
-    bench.send(client, stream, token, 3)
-    bench.committer.tick(bench.now + 7_200)
-    bench.stop()
-    shutil.rmtree(bench.datadir.derived)
-    shutil.copytree(tmp_path / "old", bench.datadir.derived)
+    token = hub_bench.authorize(client)
+    hub_bench.stop()
+    shutil.copytree(hub_bench.datadir.derived, tmp_path / "old")
+    hub_bench.start()
+    hub_bench.send(client, stream, token, 3)
+    hub_bench.committer.tick(hub_bench.now + 7_200)
+    hub_bench.stop()
+    shutil.rmtree(hub_bench.datadir.derived)
+    shutil.copytree(tmp_path / "old", hub_bench.datadir.derived)
     with pytest.raises(IndexMissing, match="veen hub rebuild"):
-        bench.start()
-    driven_hub.rebuild(bench.root)
-    bench.start()
-    bench.stop()
-    assert bench.verify().ok
+        hub_bench.start()
+    driven_hub.rebuild(hub_bench.root)
+    hub_bench.start()
+    hub_bench.stop()
+    assert hub_bench.verify().ok

@@ -24,9 +24,9 @@ BURST = 40 if LONG else 10
 
 
 @pytest.fixture(scope="module")
-def zone(make_hub: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def zone(start_query_hub: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A hub and a service that the tests of this file may harm, in the order they stand."""
-    made = query_world.Zone(tmp_path_factory.mktemp("harmed"), make_hub())
+    made = query_world.Zone(tmp_path_factory.mktemp("harmed"), start_query_hub())
     with query_world.closing(made):
         made.emit("http.request", 40)
         checkpoint = made.checkpoint()

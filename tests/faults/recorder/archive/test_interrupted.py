@@ -25,8 +25,15 @@ SCRIPT = SUPPORT / "recorder" / "push_kills.py"
 
 
 @pytest.mark.timeout(1_800)
-def test_a_push_that_was_killed_is_completed_by_the_next(data: Path, tmp_path: Path) -> None:
-    command = [sys.executable, str(SCRIPT), str(data), str(tmp_path / "stores"), str(KILLS), "7"]
+def test_a_push_that_was_killed_is_completed_by_the_next(hub_data: Path, tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        str(SCRIPT),
+        str(hub_data),
+        str(tmp_path / "stores"),
+        str(KILLS),
+        "7",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [str(KILLS)]
@@ -61,50 +68,52 @@ class ForgetfulHeads(OvertakenHeads):
 
 
 def test_whoever_loses_the_race_for_the_head_looks_again(
-    data: Path, store: Store, tmp_path: Path
+    hub_data: Path, file_store: Store, tmp_path: Path
 ) -> None:
     archive_carry.keygen(tmp_path / "me")
 
     def others() -> None:
-        archive_carry.push(data, store, archive_carry.sealer(tmp_path / "me"))
+        archive_carry.push(hub_data, file_store, archive_carry.sealer(tmp_path / "me"))
 
-    raced = replace(store, heads=OvertakenHeads(store.heads, others))
-    result = archive_carry.push(data, raced)
-    assert result.manifest == archive_carry.archive_of(store).head().value
+    raced = replace(file_store, heads=OvertakenHeads(file_store.heads, others))
+    result = archive_carry.push(hub_data, raced)
+    assert result.manifest == archive_carry.archive_of(file_store).head().value
     assert result.is_escrowed, "what the other had pushed was dropped"
-    assert archive_carry.checked(store, read_all=True).ok
+    assert archive_carry.checked(file_store, read_all=True).ok
 
 
 def test_an_old_copy_that_is_overtaken_by_the_hub_is_refused(
-    recorded: Any, data: Path, store: Store, tmp_path: Path
+    stopped_hub: Any, hub_data: Path, file_store: Store, tmp_path: Path
 ) -> None:
-    old = Path(shutil.copytree(data, tmp_path / "old"))
-    opened = next((old / "log").glob(f"chunk-{recorded.label.hex()}-*.open"))
-    (old / "log" / f"checkpoint-{recorded.label.hex()}-{33:020}.cbor").unlink()
+    old = Path(shutil.copytree(hub_data, tmp_path / "old"))
+    opened = next((old / "log").glob(f"chunk-{stopped_hub.label.hex()}-*.open"))
+    (old / "log" / f"checkpoint-{stopped_hub.label.hex()}-{33:020}.cbor").unlink()
     opened.write_bytes(opened.read_bytes()[:700])
-    heads = OvertakenHeads(store.heads, lambda: archive_carry.push(data, store))
+    heads = OvertakenHeads(file_store.heads, lambda: archive_carry.push(hub_data, file_store))
     with pytest.raises(OldCopy):
-        archive_carry.push(old, replace(store, heads=heads))
-    assert archive_carry.checked(store, read_all=True).ok
-    assert archive_carry.push(data, store).new_objects == 0
+        archive_carry.push(old, replace(file_store, heads=heads))
+    assert archive_carry.checked(file_store, read_all=True).ok
+    assert archive_carry.push(hub_data, file_store).new_objects == 0
 
 
-def test_a_lost_answer_to_the_swap_is_settled_by_reading_the_head(data: Path, store: Store) -> None:
-    heads = ForgetfulHeads(store.heads, lambda: None)
+def test_a_lost_answer_to_the_swap_is_settled_by_reading_the_head(
+    hub_data: Path, file_store: Store
+) -> None:
+    heads = ForgetfulHeads(file_store.heads, lambda: None)
     heads.is_done = False
     with pytest.raises(HeadUnknown):
-        archive_carry.push(data, replace(store, heads=heads))
-    assert archive_carry.archive_of(store).head().value is None
+        archive_carry.push(hub_data, replace(file_store, heads=heads))
+    assert archive_carry.archive_of(file_store).head().value is None
     heads.is_done = True
-    result = archive_carry.push(data, replace(store, heads=heads))
-    assert archive_carry.archive_of(store).head().value == result.manifest
+    result = archive_carry.push(hub_data, replace(file_store, heads=heads))
+    assert archive_carry.archive_of(file_store).head().value == result.manifest
 
 
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("seed", range(FAULTY_PUSHES))
 def test_pushes_through_a_faulty_network_end_in_a_whole_archive(
     seed: int,
-    data: Path,
+    hub_data: Path,
     moto: Any,
     tmp_path: Path,
 ) -> None:
@@ -116,13 +125,13 @@ def test_pushes_through_a_faulty_network_end_in_a_whole_archive(
         proxy.plan(seed)
         for _ in range(100):
             try:
-                archive_carry.push(data, store)
+                archive_carry.push(hub_data, store)
                 break
             except StoreError:
                 continue
         proxy.plan(None)
         assert sum(proxy.seen.values()) - proxy.seen["well"] > 20
         assert archive_carry.checked(store, read_all=True).ok
-        assert archive_carry.push(data, store).new_objects == 0
+        assert archive_carry.push(hub_data, store).new_objects == 0
         archive_carry.restore(store, tmp_path / "again")
-        assert archive_carry.files(tmp_path / "again") == archive_carry.files(data)
+        assert archive_carry.files(tmp_path / "again") == archive_carry.files(hub_data)

@@ -51,17 +51,19 @@ def keys_of(archive: Any, label: bytes) -> Iterator[tuple[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def whole(recorded: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+def whole(
+    stopped_hub: Any, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, str]]:
     """A store with every kind of object, and a key of each."""
     root = tmp_path_factory.mktemp("whole")
-    data = Path(shutil.copytree(recorded.data, root / "data"))
-    settings, later = load_settings(recorded.toml), 4_000_000_000
+    data = Path(shutil.copytree(stopped_hub.data, root / "data"))
+    settings, later = load_settings(stopped_hub.toml), 4_000_000_000
     due = retention.plan_retention(DataDir(data), settings.retention, settings.streams, later)[:1]
     retention.prune(DataDir(data), due, limits=settings.limits, move_to=None, now=later)
     archive_carry.keygen(root / "me")
     store = open_store(FileSettings(root / "store"))
     archive_carry.push(data, store, archive_carry.sealer(root / "me"))
-    return root / "store", dict(keys_of(archive_carry.archive_of(store), recorded.label))
+    return root / "store", dict(keys_of(archive_carry.archive_of(store), stopped_hub.label))
 
 
 @pytest.fixture
@@ -88,13 +90,13 @@ def is_found(store: Store, key: str, *, read_all: bool) -> bool:
     return any(flaw.key == key for flaw in result.flaws)
 
 
-def test_a_whole_archive_has_no_flaw(whole: tuple[Path, dict[str, str]], recorded: Any) -> None:
+def test_a_whole_archive_has_no_flaw(whole: tuple[Path, dict[str, str]], stopped_hub: Any) -> None:
     store = open_store(FileSettings(whole[0]))
     assert set(whole[1]) == set(KINDS)
     for read_all in (False, True):
         result = archive_carry.checked(store, read_all=read_all)
         assert result.flaws == ()
-        assert (result.labels, result.entries) == (4, recorded.entries() + 1)
+        assert (result.labels, result.entries) == (4, stopped_hub.entries() + 1)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -156,9 +158,9 @@ def _manifest(root: Path, label: bytes) -> Any:
     "name", ["../../etc/passwd", "/etc/passwd", "log/../keys/x", "hub-identity.cbor", "log/lock"]
 )
 def test_a_manifest_cannot_name_a_file_outside_of_its_label(
-    name: str, whole: tuple[Path, dict[str, str]], recorded: Any
+    name: str, whole: tuple[Path, dict[str, str]], stopped_hub: Any
 ) -> None:
-    label = _manifest(whole[0], recorded.label)
+    label = _manifest(whole[0], stopped_hub.label)
     pieces = [*label.pieces, ArchivedFile(name=name, size=1, sha256=bytes(32))]
     pieces.sort(key=lambda item: item.name)
     plain = {**label.plain(), 4: [piece.plain() for piece in pieces]}
@@ -167,9 +169,9 @@ def test_a_manifest_cannot_name_a_file_outside_of_its_label(
 
 
 def test_a_manifest_with_a_gap_is_refused(
-    whole: tuple[Path, dict[str, str]], recorded: Any
+    whole: tuple[Path, dict[str, str]], stopped_hub: Any
 ) -> None:
-    label = _manifest(whole[0], recorded.label)
+    label = _manifest(whole[0], stopped_hub.label)
     plain = label.plain()
     with pytest.raises(VeenError, match="no segment holds stream_seq 11"):
         LabelManifest.decode(cbor.dump({**plain, 3: [plain[3][0], *plain[3][2:]]}))

@@ -121,20 +121,20 @@ class Zygote:
 
 
 @pytest.fixture
-def folder(world: Any, tmp_path: Path) -> Path:
+def folder(emit_world: Any, tmp_path: Path) -> Path:
     """A configuration, and a capability that the hub knows."""
-    document = world.document()
+    document = emit_world.document()
     hub = document["hub"] | {
-        "client": str(world.folder / "producer"),
-        "reader": str(world.folder / "admin" / "identity_card.pub"),
+        "client": str(emit_world.folder / "producer"),
+        "reader": str(emit_world.folder / "admin" / "identity_card.pub"),
     }
     rows = [f'zone = "{document["zone"]}"', f"admins = {json.dumps(document['admins'])}", "[hub]"]
     rows += [f"{key} = {json.dumps(value)}" for key, value in hub.items()]
     for stream in document["streams"]:
         rows += ["[[streams]]", *(f"{key} = {json.dumps(value)}" for key, value in stream.items())]
     (tmp_path / "recorder.toml").write_text("\n".join(rows))
-    with world.emitter():
-        token = world.token("producer", world.settings())
+    with emit_world.emitter():
+        token = emit_world.token("producer", emit_world.settings())
         (tmp_path / "cap").write_bytes(token.encode())
     return tmp_path
 
@@ -147,8 +147,10 @@ def zygote(folder: Path) -> Iterator[Zygote]:
 
 
 @pytest.fixture
-def counts(world: Any) -> dict[str, int]:
-    return {name: len(world.events(name)) for name in (recorder_world.ORDERS, recorder_world.LOGS)}
+def counts(emit_world: Any) -> dict[str, int]:
+    return {
+        name: len(emit_world.events(name)) for name in (recorder_world.ORDERS, recorder_world.LOGS)
+    }
 
 
 def verify(world: Any, counts: dict[str, int], written: int) -> None:
@@ -164,7 +166,7 @@ def verify(world: Any, counts: dict[str, int], written: int) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("rule", ["numbered", "dated", "copytruncate"])
 def test_no_line_is_lost_or_doubled(
-    rule: str, world: Any, zygote: Zygote, folder: Path, counts: dict[str, int]
+    rule: str, emit_world: Any, zygote: Zygote, folder: Path, counts: dict[str, int]
 ) -> None:
     chance = random.Random(7)
     writer = Writer(folder / "app.log", rule, 11)
@@ -194,13 +196,13 @@ def test_no_line_is_lost_or_doubled(
     assert zygote.wait() == 0
     assert writer.written > kills
     assert len(list(folder.glob("app.log*"))) > 5
-    verify(world, counts, writer.written)
+    verify(emit_world, counts, writer.written)
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_tail_that_dies_at_a_step_neither_loses_nor_doubles(
-    when: str, world: Any, zygote: Zygote, folder: Path, counts: dict[str, int]
+    when: str, emit_world: Any, zygote: Zygote, folder: Path, counts: dict[str, int]
 ) -> None:
     writer = Writer(folder / "app.log", "numbered", 13)
     zygote.start("once")
@@ -215,4 +217,4 @@ def test_a_tail_that_dies_at_a_step_neither_loses_nor_doubles(
     writer._file.close()
     zygote.start("once")
     assert zygote.wait() == 0
-    verify(world, counts, writer.written)
+    verify(emit_world, counts, writer.written)

@@ -44,9 +44,9 @@ class Followers:
 
 
 def test_an_index_whose_follower_was_killed_is_that_of_a_fresh_one(
-    make_hub: Callable[..., Any], open_client: Callable[..., Any], tmp_path: Path
+    make_index_hub: Callable[..., Any], open_client: Callable[..., Any], tmp_path: Path
 ) -> None:
-    hub, draw, times = make_hub().start(), random.Random(5), LONGER if LONG else 1
+    hub, draw, times = make_index_hub().start(), random.Random(5), LONGER if LONG else 1
     with open_client(hub.url, "reader") as reader:
         writer = open_client(hub.url, "writer")
         for stream in (index_recorded.FIRST, index_recorded.SECOND):

@@ -15,7 +15,7 @@ from support.bridge import online_zone
 
 
 @pytest.fixture(scope="module")
-def zone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def export_zone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One for all tests of a file."""
     with online_zone.running(tmp_path_factory.mktemp("zone")) as result:
         yield result
@@ -34,21 +34,21 @@ def new_medium(tmp_path: Path) -> Callable[[], Path]:
 
 
 @pytest.fixture
-def fresh(zone: Any, new_medium: Callable[[], Path]) -> Any:
+def fresh(export_zone: Any, new_medium: Callable[[], Path]) -> Any:
     """The zone with three changes that were not exported yet, and nothing else."""
-    zone.advance(new_medium())
-    return zone
+    export_zone.advance(new_medium())
+    return export_zone
 
 
 @pytest.fixture
-def check(zone: Any, tmp_path: Path) -> Callable[..., VerifyReport]:
+def check(export_zone: Any, tmp_path: Path) -> Callable[..., VerifyReport]:
     """The check of one carrier, as whoever receives it makes it."""
 
     def of(*bags: Path, level: Level = Level.VALID, **more: Any) -> VerifyReport:
         scratch = tmp_path / "scratch"
         scratch.mkdir(exist_ok=True)
         return check_carrier(
-            bags, level, VerifyContext(trust=zone.trust(), scratch=scratch, **more)
+            bags, level, VerifyContext(trust=export_zone.trust(), scratch=scratch, **more)
         )
 
     return of

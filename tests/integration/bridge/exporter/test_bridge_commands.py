@@ -39,12 +39,14 @@ def tree(root: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def config(zone: Any, new_medium: Any) -> Path:
-    zone.advance(new_medium())
-    return Path(zone.toml())
+def config(export_zone: Any, new_medium: Any) -> Path:
+    export_zone.advance(new_medium())
+    return Path(export_zone.toml())
 
 
-def test_export_carry_verify(zone: Any, config: Path, new_medium: Any, tmp_path: Path) -> None:
+def test_export_carry_verify(
+    export_zone: Any, config: Path, new_medium: Any, tmp_path: Path
+) -> None:
     medium, trust, text = new_medium(), tmp_path / "trust", tmp_path / "check.txt"
     assert "there are events to export" in document("status", "--config", config)["state"]
     done = document("export", "--config", config, "--medium", medium, "--medium-id", "USB-17")
@@ -69,13 +71,13 @@ def test_export_carry_verify(zone: Any, config: Path, new_medium: Any, tmp_path:
 
 
 def test_verify_needs_no_network_and_names_what_is_missing(
-    zone: Any, config: Path, new_medium: Any, tmp_path: Path
+    export_zone: Any, config: Path, new_medium: Any, tmp_path: Path
 ) -> None:
     medium = new_medium()
     (done, *_) = document("export", "--config", config, "--medium", medium)["carriers"]
     volume = Path(done["bags"][0]) / "data" / "v001.agv"
     command = [sys.executable, "-m", "cli.main", "bridge", "verify", str(medium)]
-    command += ["--trust", str(zone.folder / "trust")]
+    command += ["--trust", str(export_zone.folder / "trust")]
     assert in_empty_network(command).returncode == 0
     volume.unlink()
     refused = in_empty_network(command)
@@ -94,7 +96,7 @@ def in_empty_network(command: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def test_x09_of_two_commands_at_once_each_carrier_is_entered_once(
-    zone: Any, config: Path, new_medium: Any
+    export_zone: Any, config: Path, new_medium: Any
 ) -> None:
     medium = new_medium()
     command = [sys.executable, "-m", "cli.main", "bridge", "export", "--config", str(config)]
@@ -106,7 +108,7 @@ def test_x09_of_two_commands_at_once_each_carrier_is_entered_once(
     detail = [popen.communicate(timeout=120) for popen in both]
     codes = sorted(popen.returncode for popen in both)
     assert codes in ([0, 4], [0, 6]), detail
-    entered = [success.bundle_id for success in zone.successes() if success.medium == "one"]
+    entered = [success.bundle_id for success in export_zone.successes() if success.medium == "one"]
     assert len(entered) == len(set(entered)) > 0
 
 
@@ -128,23 +130,25 @@ def test_export_says_what_is_wrong_in_its_first_line(config: Path, new_medium: A
     ],
 )
 def test_refuses_a_gap_file_about_something_else(
-    zone: Any, new_medium: Any, tmp_path: Path, hub: str | None, stream: str, detail: str
+    export_zone: Any, new_medium: Any, tmp_path: Path, hub: str | None, stream: str, detail: str
 ) -> None:
-    about = bytes.fromhex(hub) if hub else zone.identity().hub_id
+    about = bytes.fromhex(hub) if hub else export_zone.identity().hub_id
     path, medium = tmp_path / "gaps.json", new_medium()
     path.write_bytes(GapFile.of(about, [ExportGap(stream, 1, 2)]).encode())
-    where = ("--config", zone.toml(), "--medium", medium)
+    where = ("--config", export_zone.toml(), "--medium", medium)
     run = veen("bridge", "export", *where, "--from-gap-file", path)
     assert run.returncode != 0
     assert detail in run.stderr.splitlines()[0]
     assert list(medium.iterdir()) == []
 
 
-def test_i31_a_termination_ends_an_export_in_a_clear_line(zone: Any, tmp_path: Path) -> None:
+def test_i31_a_termination_ends_an_export_in_a_clear_line(export_zone: Any, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        config = Path(zone.toml())
+        config = Path(export_zone.toml())
         port = silent.getsockname()[1]
-        config.write_text(config.read_text().replace(zone.hub.url, f"http://127.0.0.1:{port}"))
+        config.write_text(
+            config.read_text().replace(export_zone.hub.url, f"http://127.0.0.1:{port}")
+        )
         command = [sys.executable, "-m", "cli.main", "bridge", "export", "--config", str(config)]
         run = subprocess.Popen(
             [*command, "--medium", str(tmp_path)], stderr=subprocess.PIPE, text=True
@@ -158,7 +162,9 @@ def test_i31_a_termination_ends_an_export_in_a_clear_line(zone: Any, tmp_path: P
     assert "Traceback" not in detail
 
 
-def test_trust_is_handed_over_pinned_and_revoked(zone: Any, config: Path, tmp_path: Path) -> None:
+def test_trust_is_handed_over_pinned_and_revoked(
+    export_zone: Any, config: Path, tmp_path: Path
+) -> None:
     handed, trust = tmp_path / "handed", tmp_path / "trust"
     shown = document("keys", "export-trust", "--config", config, "--out", handed)
     pinned = document("keys", "pin", handed, "--trust", trust, "--operator", "ann")["pinned"]

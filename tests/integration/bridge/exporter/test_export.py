@@ -33,12 +33,12 @@ def files_of(bag: Path) -> dict[str, bytes]:
     }
 
 
-def test_everything_new_is_exported_once(zone: Any, new_medium: Media, check: Any) -> None:
-    first = zone.export(new_medium())
+def test_everything_new_is_exported_once(export_zone: Any, new_medium: Media, check: Any) -> None:
+    first = export_zone.export(new_medium())
     assert ranges(first) == [(CHANGES, 1, 5), (CHANGES, 6, 7), (ORDERS, 1, 2)]
     assert [item.entry.n for item in first] == [1, 2, 3]
-    assert zone.export(new_medium()) == []
-    assert zone.kinds() == ["export.begin", "export.success"] * 3
+    assert export_zone.export(new_medium()) == []
+    assert export_zone.kinds() == ["export.begin", "export.success"] * 3
     detail = [check(*item.bags).bundle for item in first]
     assert [(item.with_metadata, item.unopened) for item in detail] == [(5, 0), (2, 0), (0, 0)]
 

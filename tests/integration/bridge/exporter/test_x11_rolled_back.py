@@ -21,36 +21,36 @@ CHANGES = "export/z1/changes"
 
 
 def test_x11_a_hub_that_was_put_back_is_not_exported(
-    zone: Any, new_medium: Callable[[], Path], tmp_path: Path
+    export_zone: Any, new_medium: Callable[[], Path], tmp_path: Path
 ) -> None:
-    assert zone.hub.stop() == 0
-    shutil.copytree(zone.hub.data, tmp_path / "backup")
-    zone.hub.start()
-    zone.export(new_medium())
-    zone.emit(CHANGES, 2)
-    zone.checkpoint()
-    zone.export(new_medium())
-    assert zone.hub.stop() == 0
-    shutil.rmtree(zone.hub.data)
-    shutil.copytree(tmp_path / "backup", zone.hub.data)
-    zone.hub.start()
+    assert export_zone.hub.stop() == 0
+    shutil.copytree(export_zone.hub.data, tmp_path / "backup")
+    export_zone.hub.start()
+    export_zone.export(new_medium())
+    export_zone.emit(CHANGES, 2)
+    export_zone.checkpoint()
+    export_zone.export(new_medium())
+    assert export_zone.hub.stop() == 0
+    shutil.rmtree(export_zone.hub.data)
+    shutil.copytree(tmp_path / "backup", export_zone.hub.data)
+    export_zone.hub.start()
     medium = new_medium()
     with pytest.raises(Untrusted, match="ends here, although the hub signed") as refused:
-        zone.export(medium)
+        export_zone.export(medium)
     assert list(medium.iterdir()) == []
     assert "entries for bridge/online/log wait on disk" in refused.value.__notes__[0]
     with pytest.raises(AuditPending):
-        zone.export(medium)
+        export_zone.export(medium)
     # The exporter knows it by its own memory, too, whatever became of that of its client.
     with (
-        zone.client("admin") as client,
+        export_zone.client("admin") as client,
         pytest.raises(Untrusted, match=r"created_at \d+ is before"),
     ):
-        latest_checkpoint(client.meet(), ExportState(zone.settings().exporting.state))
+        latest_checkpoint(client.meet(), ExportState(export_zone.settings().exporting.state))
 
 
-def test_x11_a_stream_that_ends_before_the_cursor_is_refused(zone: Any) -> None:
-    checkpoint = zone.checkpoint()
+def test_x11_a_stream_that_ends_before_the_cursor_is_refused(export_zone: Any) -> None:
+    checkpoint = export_zone.checkpoint()
     end = checkpoint.end(CHANGES)
     with pytest.raises(RolledBack, match=f"up to {end.last_seq + 1} and ends at {end.last_seq}"):
         plan(CHANGES, Cursor(end.last_seq + 1, h(b"root")), checkpoint, 5)

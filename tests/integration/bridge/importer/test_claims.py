@@ -33,56 +33,64 @@ def entry_of(zone: Any, medium: Path) -> ImportQuarantined:
     return entry
 
 
-def test_damage_behind_a_signature_that_holds_is_told_with_what_is_claimed(zone: Any) -> None:
-    raw = zone.bundle(5, 9)
-    medium = zone.carry(raw)
+def test_damage_behind_a_signature_that_holds_is_told_with_what_is_claimed(
+    import_zone: Any,
+) -> None:
+    raw = import_zone.bundle(5, 9)
+    medium = import_zone.carry(raw)
     spoil(medium, "v001.agv")
-    entry = entry_of(zone, medium)
+    entry = entry_of(import_zone, medium)
     claimed = (entry.bundle_id, entry.source_hub_id, entry.stream, entry.from_seq, entry.to_seq)
     header = bridge_world.parts(raw)[0]
-    assert claimed == (header.bundle_id, bridge_world.IDENTITY.hub_id, zone.world.stream, 5, 9)
+    assert claimed == (
+        header.bundle_id,
+        bridge_world.IDENTITY.hub_id,
+        import_zone.world.stream,
+        5,
+        9,
+    )
     assert entry.is_claimed
-    assert zone.files("quarantine") != [bridge_world.bundle_id_of(raw).hex()]
-    zone.check([])
+    assert import_zone.files("quarantine") != [bridge_world.bundle_id_of(raw).hex()]
+    import_zone.check([])
 
 
-def test_nothing_is_claimed_where_no_signature_holds(zone: Any) -> None:
-    medium = zone.medium(5, 9)
+def test_nothing_is_claimed_where_no_signature_holds(import_zone: Any) -> None:
+    medium = import_zone.medium(5, 9)
     spoil(medium, "carrier.sig")
-    entry = entry_of(zone, medium)
+    entry = entry_of(import_zone, medium)
     assert (entry.bundle_id, entry.stream, entry.from_seq) == (None, None, None)
     assert not entry.is_claimed
-    zone.check([])
+    import_zone.check([])
 
 
 @pytest.mark.parametrize(("has_key", "first"), [(True, 5), (False, None)])
 def test_a_sealed_ledger_claims_what_it_says_once_it_is_opened(
-    zone: Any, has_key: bool, first: int | None
+    import_zone: Any, has_key: bool, first: int | None
 ) -> None:
-    header, events, proof = bridge_world.parts(zone.bundle(5, 9))
+    header, events, proof = bridge_world.parts(import_zone.bundle(5, 9))
     events[2], events[3] = events[3], events[2]
     forged = bridge_world.reseal(header, events, proof)
     private = h(b"zone key")
-    (zone.root / "zone.key").write_text(private.hex())
-    zone.write_settings(importing='zone_keys = ["zone.key"]' if has_key else "")
+    (import_zone.root / "zone.key").write_text(private.hex())
+    import_zone.write_settings(importing='zone_keys = ["zone.key"]' if has_key else "")
     sealing = Sealing(hpke_public_key(private), h(b"ephemeral"))
-    ledger = zone.ledger.with_bundle(bridge_world.parts(forged)[0])
-    medium = zone.carry(forged, Preset.ANY.packing(), sealing, ledger)
-    entry = entry_of(zone, medium)
+    ledger = import_zone.ledger.with_bundle(bridge_world.parts(forged)[0])
+    medium = import_zone.carry(forged, Preset.ANY.packing(), sealing, ledger)
+    entry = entry_of(import_zone, medium)
     assert (entry.from_seq, entry.is_claimed) == (first, has_key)
     assert entry.position == (2 if has_key else None)
-    zone.check([])
+    import_zone.check([])
 
 
-def test_a_bundle_that_waits_still_waits_when_a_damaged_copy_of_it_comes(zone: Any) -> None:
-    raw = zone.bundle(5, 9)
-    sound, damaged = zone.carry(raw), zone.carry(raw, ledger=zone.ledger)
-    assert zone.states(sound) == ["waiting"]
+def test_a_bundle_that_waits_still_waits_when_a_damaged_copy_of_it_comes(import_zone: Any) -> None:
+    raw = import_zone.bundle(5, 9)
+    sound, damaged = import_zone.carry(raw), import_zone.carry(raw, ledger=import_zone.ledger)
+    assert import_zone.states(sound) == ["waiting"]
     spoil(damaged, "v001.agv")
-    assert zone.states(damaged) == ["quarantined"]
-    assert len(zone.files("waiting")) == 1
-    assert zone.states(zone.medium(1, 4)) == ["imported", "imported"]
-    zone.check([1, 2, 3, 4, 5, 6, 7, 8, 9])
+    assert import_zone.states(damaged) == ["quarantined"]
+    assert len(import_zone.files("waiting")) == 1
+    assert import_zone.states(import_zone.medium(1, 4)) == ["imported", "imported"]
+    import_zone.check([1, 2, 3, 4, 5, 6, 7, 8, 9])
 
 
 def written(document: dict[str, Any], kind: str) -> RecordEvent:

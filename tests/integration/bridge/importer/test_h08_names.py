@@ -44,16 +44,16 @@ def bag_of(medium: Path) -> Path:
 
 
 @pytest.fixture
-def medium(zone: Any) -> Path:
+def medium(import_zone: Any) -> Path:
     """One sound carrier with an odd name, junk with each of the others, one sound plain one."""
-    result: Path = zone.root / "stick"
+    result: Path = import_zone.root / "stick"
     (result / "agb0").mkdir(parents=True)
-    bag_of(zone.medium(1, 3)).rename(named(result / "agb0", ODD["letter"]))
+    bag_of(import_zone.medium(1, 3)).rename(named(result / "agb0", ODD["letter"]))
     for item in ("bytes", "long", "lines"):
         bag = named(result / "agb0", ODD[item])
         bag.mkdir()
         (bag / "carrier.sig").write_bytes(bytes(105))
-    plain = bag_of(zone.medium(4, 5))
+    plain = bag_of(import_zone.medium(4, 5))
     plain.rename(result / "agb0" / plain.name)
     return result
 
@@ -65,28 +65,30 @@ def test_h08_only_plain_names_of_moderate_length_are_kept() -> None:
         assert carrier_name(os.fsdecode(raw)) == hashed(raw)
 
 
-def test_h08_each_carrier_of_a_medium_is_judged_by_itself(zone: Any, medium: Path) -> None:
-    result = zone.run(medium)
+def test_h08_each_carrier_of_a_medium_is_judged_by_itself(import_zone: Any, medium: Path) -> None:
+    result = import_zone.run(medium)
     judged = {outcome.name for outcome in result.outcomes if outcome.state.value == "incomplete"}
     assert judged == {hashed(ODD[item]) for item in ("bytes", "long", "lines")}
     assert [outcome.state.value for outcome in result.outcomes].count("imported") == 2
     json.dumps([outcome.detail for outcome in result.outcomes]).encode()
-    zone.check([1, 2, 3, 4, 5])
+    import_zone.check([1, 2, 3, 4, 5])
 
 
-def test_h08_each_carrier_of_the_inbox_is_judged_by_itself(zone: Any, medium: Path) -> None:
-    zone.import_dir.create()
+def test_h08_each_carrier_of_the_inbox_is_judged_by_itself(import_zone: Any, medium: Path) -> None:
+    import_zone.import_dir.create()
     for bag in (medium / "agb0").iterdir():
-        bag.rename(zone.import_dir.inbox / bag.name)
-    assert sorted(zone.states()) == ["imported", "imported", *["incomplete"] * 3]
-    assert zone.files("inbox") == sorted(hashed(ODD[item]) for item in ("bytes", "long", "lines"))
+        bag.rename(import_zone.import_dir.inbox / bag.name)
+    assert sorted(import_zone.states()) == ["imported", "imported", *["incomplete"] * 3]
+    assert import_zone.files("inbox") == sorted(
+        hashed(ODD[item]) for item in ("bytes", "long", "lines")
+    )
     # Once more, by the names that they have now.
-    assert zone.states() == ["incomplete"] * 3
-    zone.check([1, 2, 3, 4, 5])
+    assert import_zone.states() == ["incomplete"] * 3
+    import_zone.check([1, 2, 3, 4, 5])
 
 
-def test_h08_the_command_shows_names_that_it_takes_back(zone: Any, medium: Path) -> None:
-    trust = ["--trust", str(zone.root / "trust")]
+def test_h08_the_command_shows_names_that_it_takes_back(import_zone: Any, medium: Path) -> None:
+    trust = ["--trust", str(import_zone.root / "trust")]
     shown = veen(["bridge", "verify", str(medium), *trust, "--json"])
     assert shown.exit_code == 3, shown.output
     rows = {row["bags"][0]: row["verdict"] for row in json.loads(shown.stdout)["carriers"]}
@@ -100,7 +102,7 @@ def test_h08_the_command_shows_names_that_it_takes_back(zone: Any, medium: Path)
     assert listed.exit_code == 3, listed.output
     assert sum("refused" in item for item in json.loads(listed.stdout)["carriers"]) == 3
     # What people approved is imported by the same name.
-    assert zone.states(Path(sound)) == ["imported"]
+    assert import_zone.states(Path(sound)) == ["imported"]
 
 
 def test_h08_a_hash_stands_for_one_entry_of_its_folder(medium: Path) -> None:
@@ -110,10 +112,10 @@ def test_h08_a_hash_stands_for_one_entry_of_its_folder(medium: Path) -> None:
     assert BagPath.of(missing).path == missing
 
 
-def test_h08_a_transcript_has_names_that_can_be_written(zone: Any, medium: Path) -> None:
-    words = ["bridge", "verify", str(medium), "--trust", str(zone.root / "trust")]
-    shown = veen([*words, "--transcript", str(zone.root / "transcript.txt")])
+def test_h08_a_transcript_has_names_that_can_be_written(import_zone: Any, medium: Path) -> None:
+    words = ["bridge", "verify", str(medium), "--trust", str(import_zone.root / "trust")]
+    shown = veen([*words, "--transcript", str(import_zone.root / "transcript.txt")])
     assert shown.exit_code == 3, shown.output
-    text = (zone.root / "transcript.txt").read_text("ascii")
+    text = (import_zone.root / "transcript.txt").read_text("ascii")
     assert hashed(ODD["bytes"]) in text
     assert import_yard.tree(medium)

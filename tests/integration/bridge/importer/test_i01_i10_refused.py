@@ -62,72 +62,72 @@ class Removed:
 
 
 def test_i01_a_medium_that_is_removed_at_any_byte_of_it_leaves_nothing_behind(
-    zone: Any, monkeypatch: pytest.MonkeyPatch
+    import_zone: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    medium = zone.carry(zone.bundle(1, 5), SMALL)
+    medium = import_zone.carry(import_zone.bundle(1, 5), SMALL)
     whole = Removed(0)
     with monkeypatch.context() as patched:
         patched.setattr(os, "read", whole)
         bag = BagPath.of(bag_of(medium))
-        signed = check_signed(bag, TrustStore.read(zone.settings.trust), 1 << 30)
-        fetch(signed, zone.root / ".copy")
+        signed = check_signed(bag, TrustStore.read(import_zone.settings.trust), 1 << 30)
+        fetch(signed, import_zone.root / ".copy")
     step = 1 if LONG else whole.reads // 3
     tried = range(1, whole.reads + 1, step)
     for at in tried:
         with monkeypatch.context() as patched:
             patched.setattr(os, "read", Removed(at))
-            (outcome,) = zone.run(medium).outcomes
+            (outcome,) = import_zone.run(medium).outcomes
         assert outcome.state.value == "incomplete", at
         assert "cannot be read: Input/output error" in outcome.detail
-        assert zone.files("inbox") == []
-    assert zone.kinds() == ["import.failed"] * len(tried)
-    zone.check_now([])
-    assert zone.states(medium) == ["imported"]
-    zone.check([1, 2, 3, 4, 5])
+        assert import_zone.files("inbox") == []
+    assert import_zone.kinds() == ["import.failed"] * len(tried)
+    import_zone.check_now([])
+    assert import_zone.states(medium) == ["imported"]
+    import_zone.check([1, 2, 3, 4, 5])
 
 
-def test_i02_lost_volumes_are_made_good_up_to_parity(zone: Any) -> None:
-    medium = zone.carry(zone.bundle(1, 5), replace(SMALL, parity=1))
+def test_i02_lost_volumes_are_made_good_up_to_parity(import_zone: Any) -> None:
+    medium = import_zone.carry(import_zone.bundle(1, 5), replace(SMALL, parity=1))
     (bag_of(medium) / "data" / "v002.agv").unlink()
-    assert zone.states(medium) == ["imported"]
-    zone.check([1, 2, 3, 4, 5])
-    (success,) = (audit for audit in zone.audits() if audit.KIND == "import.success")
+    assert import_zone.states(medium) == ["imported"]
+    import_zone.check([1, 2, 3, 4, 5])
+    (success,) = (audit for audit in import_zone.audits() if audit.KIND == "import.success")
     assert "v002.agv" in success.verification_result
 
 
-def test_i02_more_lost_volumes_are_named_and_the_carrier_waits_for_them(zone: Any) -> None:
-    medium = zone.carry(zone.bundle(1, 5), SMALL)
+def test_i02_more_lost_volumes_are_named_and_the_carrier_waits_for_them(import_zone: Any) -> None:
+    medium = import_zone.carry(import_zone.bundle(1, 5), SMALL)
     volume = bag_of(medium) / "data" / "v002.agv"
     raw = volume.read_bytes()
     volume.unlink()
-    entry = _refused(zone, medium, "E.SIZE/INCOMPLETE", "incomplete")
+    entry = _refused(import_zone, medium, "E.SIZE/INCOMPLETE", "incomplete")
     assert "v002.agv is missing" in entry.detail
-    (waiting,) = zone.files("inbox")
-    (zone.import_dir.inbox / waiting / "data" / "v002.agv").write_bytes(raw)
-    assert zone.states() == ["imported"]
-    zone.check([1, 2, 3, 4, 5])
+    (waiting,) = import_zone.files("inbox")
+    (import_zone.import_dir.inbox / waiting / "data" / "v002.agv").write_bytes(raw)
+    assert import_zone.states() == ["imported"]
+    import_zone.check([1, 2, 3, 4, 5])
 
 
-def test_i02_the_media_of_a_set_may_come_one_by_one(zone: Any) -> None:
-    medium = zone.carry(zone.bundle(1, 5), replace(SMALL, volumes_per_bag=2))
+def test_i02_the_media_of_a_set_may_come_one_by_one(import_zone: Any) -> None:
+    medium = import_zone.carry(import_zone.bundle(1, 5), replace(SMALL, volumes_per_bag=2))
     bags = sorted(medium.iterdir())
     assert len(bags) > 1
     for bag in bags[:-1]:
-        assert zone.states(bag) == ["incomplete"]
-    assert zone.states(bags[-1]) == ["imported"]
-    zone.check([1, 2, 3, 4, 5])
+        assert import_zone.states(bag) == ["incomplete"]
+    assert import_zone.states(bags[-1]) == ["imported"]
+    import_zone.check([1, 2, 3, 4, 5])
 
 
-def test_i03_renamed_doubled_and_foreign_volumes(zone: Any) -> None:
-    medium = zone.carry(zone.bundle(1, 5), SMALL)
-    other = zone.carry(zone.bundle(1, 2), SMALL, ledger=zone.ledger)
+def test_i03_renamed_doubled_and_foreign_volumes(import_zone: Any) -> None:
+    medium = import_zone.carry(import_zone.bundle(1, 5), SMALL)
+    other = import_zone.carry(import_zone.bundle(1, 2), SMALL, ledger=import_zone.ledger)
     data = bag_of(medium) / "data"
     (data / "v001.agv").rename(data / "zz.agv")
     (data / "copy.agv").write_bytes((data / "v002.agv").read_bytes())
     foreign = next((bag_of(other) / "data").iterdir()).read_bytes()
     (data / "foreign.agv").write_bytes(foreign)
-    assert zone.states(medium) == ["imported"]
-    zone.check([1, 2, 3, 4, 5])
+    assert import_zone.states(medium) == ["imported"]
+    import_zone.check([1, 2, 3, 4, 5])
 
 
 @pytest.mark.parametrize(
@@ -138,113 +138,119 @@ def test_i03_renamed_doubled_and_foreign_volumes(zone: Any) -> None:
         ("carrier.cbor", "E.SIG/TAG_FILE"),
     ],
 )
-def test_i04_an_edited_tag_file(zone: Any, name: str, code: str) -> None:
-    medium = zone.medium(1, 3)
+def test_i04_an_edited_tag_file(import_zone: Any, name: str, code: str) -> None:
+    medium = import_zone.medium(1, 3)
     path = bag_of(medium) / name
     path.write_bytes(path.read_bytes() + b" ")
-    _refused(zone, medium, code)
+    _refused(import_zone, medium, code)
 
 
-def test_i04_no_signature(zone: Any) -> None:
-    medium = zone.medium(1, 3)
+def test_i04_no_signature(import_zone: Any) -> None:
+    medium = import_zone.medium(1, 3)
     (bag_of(medium) / "carrier.sig").unlink()
-    _refused(zone, medium, "E.SIZE/INCOMPLETE", "incomplete")
+    _refused(import_zone, medium, "E.SIZE/INCOMPLETE", "incomplete")
 
 
-def test_i04_a_signature_by_an_unknown_key(zone: Any) -> None:
-    (zone.root / "trust" / "exporter-z1.pub").unlink()
-    pin_exporter(zone.root / "trust", "other", SigningKey(h(b"other")).public)
-    _refused(zone, zone.medium(1, 3), "E.AUTH/SIGNER")
+def test_i04_a_signature_by_an_unknown_key(import_zone: Any) -> None:
+    (import_zone.root / "trust" / "exporter-z1.pub").unlink()
+    pin_exporter(import_zone.root / "trust", "other", SigningKey(h(b"other")).public)
+    _refused(import_zone, import_zone.medium(1, 3), "E.AUTH/SIGNER")
 
 
-def test_i05_a_flipped_byte_in_a_volume(zone: Any) -> None:
-    medium = zone.medium(1, 3)
+def test_i05_a_flipped_byte_in_a_volume(import_zone: Any) -> None:
+    medium = import_zone.medium(1, 3)
     volume = next((bag_of(medium) / "data").iterdir())
     raw = bytearray(volume.read_bytes())
     raw[len(raw) // 2] ^= 1
     volume.write_bytes(raw)
-    _refused(zone, medium, "E.SIG/VOLUME")
+    _refused(import_zone, medium, "E.SIG/VOLUME")
 
 
-def test_i05_a_bundle_with_a_flipped_byte_in_a_sound_carrier(zone: Any) -> None:
-    raw = zone.bundle(1, 3)
-    ledger = zone.ledger.with_bundle(bridge_world.parts(raw)[0])
-    at = raw.index(zone.world.events[1].payload) + 200
+def test_i05_a_bundle_with_a_flipped_byte_in_a_sound_carrier(import_zone: Any) -> None:
+    raw = import_zone.bundle(1, 3)
+    ledger = import_zone.ledger.with_bundle(bridge_world.parts(raw)[0])
+    at = raw.index(import_zone.world.events[1].payload) + 200
     flipped = raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :]
-    _refused(zone, zone.carry(flipped, ledger=ledger), "E.SIG/BUNDLE_ID")
+    _refused(import_zone, import_zone.carry(flipped, ledger=ledger), "E.SIG/BUNDLE_ID")
 
 
 @pytest.mark.parametrize("length", [0.1, 0.5, 0.99])
-def test_i06_a_truncated_bundle_in_a_sound_carrier(zone: Any, length: float) -> None:
-    raw = zone.bundle(1, 3)
-    ledger = zone.ledger.with_bundle(bridge_world.parts(raw)[0])
+def test_i06_a_truncated_bundle_in_a_sound_carrier(import_zone: Any, length: float) -> None:
+    raw = import_zone.bundle(1, 3)
+    ledger = import_zone.ledger.with_bundle(bridge_world.parts(raw)[0])
     short = raw[: int(len(raw) * length)]
-    entry = _refused(zone, zone.carry(short, ledger=ledger), "E.FORMAT/FRAMING")
+    entry = _refused(import_zone, import_zone.carry(short, ledger=ledger), "E.FORMAT/FRAMING")
     assert entry.offset is not None
 
 
-def test_i07_trailing_bytes(zone: Any) -> None:
-    raw = zone.bundle(1, 3)
-    ledger = zone.ledger.with_bundle(bridge_world.parts(raw)[0])
-    _refused(zone, zone.carry(raw + b"\x00", ledger=ledger), "E.FORMAT/FRAMING")
+def test_i07_trailing_bytes(import_zone: Any) -> None:
+    raw = import_zone.bundle(1, 3)
+    ledger = import_zone.ledger.with_bundle(bridge_world.parts(raw)[0])
+    _refused(import_zone, import_zone.carry(raw + b"\x00", ledger=ledger), "E.FORMAT/FRAMING")
 
 
 @pytest.mark.parametrize("item", [b"\x9f\xff", b"\xc1\x00", b"\xfa\x00\x00\x00\x00", b"\x18\x01"])
-def test_i07_an_item_that_is_not_of_the_one_encoding(zone: Any, item: bytes) -> None:
-    raw = zone.bundle(1, 3)
+def test_i07_an_item_that_is_not_of_the_one_encoding(import_zone: Any, item: bytes) -> None:
+    raw = import_zone.bundle(1, 3)
     header, events, proof = bridge_world.parts(raw)
     forged = bridge_world.reseal(header, [events[0], item, events[2]], proof)
-    result = zone.run(zone.carry(forged, ledger=zone.ledger.with_bundle(header)))
+    result = import_zone.run(
+        import_zone.carry(forged, ledger=import_zone.ledger.with_bundle(header))
+    )
     (outcome,) = result.outcomes
     assert outcome.state.value == "quarantined"
     assert outcome.code in ("E.FORMAT/FRAMING", "E.FORMAT/EVENT_FORMAT")
-    zone.check([])
+    import_zone.check([])
 
 
-def test_i07_an_array_that_announces_more_than_there_is(zone: Any) -> None:
-    header, events, proof = bridge_world.parts(zone.bundle(1, 3))
+def test_i07_an_array_that_announces_more_than_there_is(import_zone: Any) -> None:
+    header, events, proof = bridge_world.parts(import_zone.bundle(1, 3))
     forged = bridge_world.reseal(header, events, proof, count=2**32)
-    medium = zone.carry(forged, ledger=zone.ledger.with_bundle(header))
-    (outcome,) = zone.run(medium).outcomes
+    medium = import_zone.carry(forged, ledger=import_zone.ledger.with_bundle(header))
+    (outcome,) = import_zone.run(medium).outcomes
     assert outcome.state.value == "quarantined"
-    zone.check([])
+    import_zone.check([])
 
 
 @pytest.mark.parametrize("by", [pytest.param(-1, id="less"), pytest.param(1, id="more")])
-def test_i08_a_length_that_lies(zone: Any, by: int) -> None:
-    medium = zone.carry(zone.bundle(1, 5), Packing(volume_bytes=1 << 20, compress=True))
+def test_i08_a_length_that_lies(import_zone: Any, by: int) -> None:
+    medium = import_zone.carry(
+        import_zone.bundle(1, 5), Packing(volume_bytes=1 << 20, compress=True)
+    )
     bag = bag_of(medium)
     carrier = bridge_world.carrier_of(bag)
     assert carrier.compression is not None
     lying = replace(carrier.compression, plain_len=carrier.compression.plain_len + by)
     bridge_world.resign(bag, replace(carrier, compression=lying))
-    _refused(zone, medium, "E.SIZE/UNPACKED_SIZE")
+    _refused(import_zone, medium, "E.SIZE/UNPACKED_SIZE")
 
 
-def test_i08_a_sealed_and_packed_carrier_goes_in_with_the_key_of_the_zone(zone: Any) -> None:
+def test_i08_a_sealed_and_packed_carrier_goes_in_with_the_key_of_the_zone(import_zone: Any) -> None:
     private = h(b"zone key")
     sealing = Sealing(hpke_public_key(private), h(b"ephemeral"))
-    medium = zone.carry(zone.bundle(1, 5), Packing(volume_bytes=1 << 20, compress=True), sealing)
-    (outcome,) = zone.run(medium).outcomes
+    medium = import_zone.carry(
+        import_zone.bundle(1, 5), Packing(volume_bytes=1 << 20, compress=True), sealing
+    )
+    (outcome,) = import_zone.run(medium).outcomes
     assert (outcome.state.value, outcome.code) == ("quarantined", "E.AUTH/NO_KEY")
-    (zone.root / "zone.key").write_text(private.hex() + "\n")
-    zone.write_settings(importing='zone_keys = ["zone.key"]')
-    assert zone.states(medium) == ["imported"]
-    zone.check([1, 2, 3, 4, 5])
+    (import_zone.root / "zone.key").write_text(private.hex() + "\n")
+    import_zone.write_settings(importing='zone_keys = ["zone.key"]')
+    assert import_zone.states(medium) == ["imported"]
+    import_zone.check([1, 2, 3, 4, 5])
 
 
-def test_i09_an_unknown_hub(zone: Any) -> None:
-    for path in (zone.root / "trust").glob("hub-*"):
+def test_i09_an_unknown_hub(import_zone: Any) -> None:
+    for path in (import_zone.root / "trust").glob("hub-*"):
         path.unlink()
-    _refused(zone, zone.medium(1, 3), "E.AUTH/HUB")
+    _refused(import_zone, import_zone.medium(1, 3), "E.AUTH/HUB")
 
 
-def test_i09_a_checkpoint_with_a_bad_signature(zone: Any) -> None:
-    header, events, proof = bridge_world.parts(zone.bundle(1, 3))
+def test_i09_a_checkpoint_with_a_bad_signature(import_zone: Any) -> None:
+    header, events, proof = bridge_world.parts(import_zone.bundle(1, 3))
     bad = replace(header.export_checkpoint, hub_sig=bytes(64))
     forged = bridge_world.reseal(replace(header, export_checkpoint=bad), events, proof)
-    ledger = zone.ledger.with_bundle(bridge_world.parts(forged)[0])
-    _refused(zone, zone.carry(forged, ledger=ledger), "E.SIG/CHECKPOINT")
+    ledger = import_zone.ledger.with_bundle(bridge_world.parts(forged)[0])
+    _refused(import_zone, import_zone.carry(forged, ledger=ledger), "E.SIG/CHECKPOINT")
 
 
 def _swap_receipts(events: list[bytes], _proof: RangeProof) -> RangeProof | None:
@@ -280,20 +286,20 @@ def _after(_events: list[bytes], proof: RangeProof) -> RangeProof:
     ],
 )
 def test_i10_events_that_are_not_those_of_the_log(
-    zone: Any,
+    import_zone: Any,
     lie: Callable[..., RangeProof | None],
     code: str,
     position: int | None,
 ) -> None:
-    header, events, raw = bridge_world.parts(zone.bundle(2, 5, 7))
+    header, events, raw = bridge_world.parts(import_zone.bundle(2, 5, 7))
     proof = RangeProof.decode(raw)
     proof = lie(events, proof) or proof
     forged = bridge_world.reseal(header, events, proof.encode())
-    ledger = zone.ledger.with_bundle(_header(forged))
-    entry = _refused(zone, zone.carry(forged, ledger=ledger), code)
+    ledger = import_zone.ledger.with_bundle(_header(forged))
+    entry = _refused(import_zone, import_zone.carry(forged, ledger=ledger), code)
     assert entry.position == position
     claimed = (entry.bundle_id, entry.stream, entry.from_seq, entry.to_seq)
-    assert claimed == (_header(forged).bundle_id, zone.world.stream, 2, 5)
+    assert claimed == (_header(forged).bundle_id, import_zone.world.stream, 2, 5)
     assert entry.is_claimed
 
 

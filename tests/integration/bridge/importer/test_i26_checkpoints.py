@@ -69,9 +69,9 @@ class TwoStreams(World):
 
 
 @pytest.fixture
-def yard(zone: Any) -> Any:
-    zone.world = TwoStreams(stream=zone.world.stream)
-    return zone
+def yard(import_zone: Any) -> Any:
+    import_zone.world = TwoStreams(stream=import_zone.world.stream)
+    return import_zone
 
 
 def bring(zone: Any, first: int, last: int, second: World, at: int | None = None) -> Any:
@@ -228,7 +228,7 @@ def test_i26_an_operator_lets_the_other_history_go_on(yard: Any) -> None:
     assert bring(yard, 7, 8, beside(5)).state.value == "imported"
 
 
-def test_i26_a_checkpoint_of_a_stolen_key_binds_nobody(yard: Any, zone: Any) -> None:
+def test_i26_a_checkpoint_of_a_stolen_key_binds_nobody(yard: Any, import_zone: Any) -> None:
     thief = SigningKey(h(b"thief"))
     folder = yard.import_dir.root / "checkpoints"
     assert bring(yard, 1, 3, beside(5)).state.value == "imported"

@@ -16,40 +16,40 @@ from veen.receipt import Receipt
 from veen.system.config import BadSettings
 
 
-def test_i27_an_excluded_event_leaves_a_placeholder_with_its_leaf(zone: Any) -> None:
-    zone.write_settings(
+def test_i27_an_excluded_event_leaves_a_placeholder_with_its_leaf(import_zone: Any) -> None:
+    import_zone.write_settings(
         '[[exclusions]]\nprefix = "export/z1"\nevent_type = "config.changed"\nreason = "personal"\n'
     )
-    (outcome,) = zone.run(zone.medium(1, 3)).outcomes
+    (outcome,) = import_zone.run(import_zone.medium(1, 3)).outcomes
     assert (outcome.state.value, outcome.imported, outcome.excluded) == ("imported", 3, 3)
-    excluded = [audit for audit in zone.audits() if audit.KIND == "import.excluded"]
-    leaves = [Receipt.decode(event.receipt).leaf_hash for event in zone.world.events]
+    excluded = [audit for audit in import_zone.audits() if audit.KIND == "import.excluded"]
+    leaves = [Receipt.decode(event.receipt).leaf_hash for event in import_zone.world.events]
     assert [(item.seq, item.leaf_hash, item.reason) for item in excluded] == [
         (seq, leaf, "personal") for seq, leaf in enumerate(leaves, 1)
     ]
-    zone.check([1, 2, 3], excluded=[1, 2, 3])
+    import_zone.check([1, 2, 3], excluded=[1, 2, 3])
 
 
-def test_i28_two_streams_into_one_are_refused_before_anything_is_done(zone: Any) -> None:
-    hub_id = zone.settings.streams.routes[0].hub_id.hex()
-    zone.write_settings(
-        f'[[streams]]\nhub_id = "{hub_id}"\nsource = "export/z9"\ntarget = "{zone.target}"\n'
+def test_i28_two_streams_into_one_are_refused_before_anything_is_done(import_zone: Any) -> None:
+    hub_id = import_zone.settings.streams.routes[0].hub_id.hex()
+    import_zone.write_settings(
+        f'[[streams]]\nhub_id = "{hub_id}"\nsource = "export/z9"\ntarget = "{import_zone.target}"\n'
     )
-    medium = zone.medium(1, 3)
+    medium = import_zone.medium(1, 3)
     with pytest.raises(BadSettings, match="both go into"):
-        zone.run(medium)
-    assert not zone.import_dir.root.exists()
-    zone.write_settings()
-    assert zone.states() == []
-    zone.check([])
-    assert zone.states(medium) == ["imported"]
+        import_zone.run(medium)
+    assert not import_zone.import_dir.root.exists()
+    import_zone.write_settings()
+    assert import_zone.states() == []
+    import_zone.check([])
+    assert import_zone.states(medium) == ["imported"]
 
 
-def test_i28_a_stream_that_nobody_mapped_is_kept_out(zone: Any) -> None:
+def test_i28_a_stream_that_nobody_mapped_is_kept_out(import_zone: Any) -> None:
     stranger = bridge_world.World(stream="export/stranger").grow(3)
-    (outcome,) = zone.run(zone.carry(stranger.bundle(1, 3))).outcomes
+    (outcome,) = import_zone.run(import_zone.carry(stranger.bundle(1, 3))).outcomes
     assert (outcome.state.value, outcome.code) == ("quarantined", "UNMAPPED")
-    zone.check([])
+    import_zone.check([])
 
 
 def _link(bag: Path) -> None:
@@ -96,19 +96,19 @@ def _linked_data(bag: Path) -> None:
     [_link, _link_of_tag, _pipe, _clash, _clash_of_form, _clash_of_both, _many, _linked_data],
 )
 def test_i29_what_no_bag_may_hold_is_never_opened(
-    zone: Any, trick: Callable[[Path], None], way: str
+    import_zone: Any, trick: Callable[[Path], None], way: str
 ) -> None:
-    medium = zone.medium(1, 3)
+    medium = import_zone.medium(1, 3)
     (bag,) = medium.iterdir()
     trick(bag)
     before = import_yard.tree(medium)
     if way == "medium":
-        (outcome,) = zone.run(medium).outcomes
+        (outcome,) = import_zone.run(medium).outcomes
         assert import_yard.tree(medium) == before
     else:
-        zone.import_dir.create()
-        bag.rename(zone.import_dir.inbox / bag.name)
-        (outcome,) = zone.run().outcomes
+        import_zone.import_dir.create()
+        bag.rename(import_zone.import_dir.inbox / bag.name)
+        (outcome,) = import_zone.run().outcomes
     assert (outcome.state.value, outcome.code) == ("quarantined", "E.FORMAT/MEDIUM")
-    assert zone.reason()["code"] == "E.FORMAT/MEDIUM"
-    zone.check([])
+    assert import_zone.reason()["code"] == "E.FORMAT/MEDIUM"
+    import_zone.check([])

@@ -25,24 +25,26 @@ HOOKS = {
 
 
 @pytest.mark.parametrize("what", list(HOOKS))
-def test_i30_a_scan_that_does_not_pass_blocks(zone: Any, what: str) -> None:
-    hook = zone.root / "hook.py"
+def test_i30_a_scan_that_does_not_pass_blocks(import_zone: Any, what: str) -> None:
+    hook = import_zone.root / "hook.py"
     hook.write_text(HOOKS[what])
-    zone.write_settings(importing=f'scan = ["{sys.executable}", "{hook}"]\nscan_timeout_sec = 3')
-    (outcome,) = zone.run(zone.medium(1, 3)).outcomes
+    import_zone.write_settings(
+        importing=f'scan = ["{sys.executable}", "{hook}"]\nscan_timeout_sec = 3'
+    )
+    (outcome,) = import_zone.run(import_zone.medium(1, 3)).outcomes
     assert (outcome.state.value, outcome.code) == ("quarantined", "SCAN")
-    (entry,) = (audit for audit in zone.audits() if audit.KIND == "import.blocked")
+    (entry,) = (audit for audit in import_zone.audits() if audit.KIND == "import.blocked")
     assert (entry.by, entry.decision, entry.is_excluded) == ("scan", "refused", True)
     assert entry.detail.isprintable()
-    zone.check([])
+    import_zone.check([])
 
 
-def test_i30_a_scan_sees_the_bundle_and_lets_it_pass(zone: Any) -> None:
-    hook = zone.root / "hook.py"
+def test_i30_a_scan_sees_the_bundle_and_lets_it_pass(import_zone: Any) -> None:
+    hook = import_zone.root / "hook.py"
     hook.write_text("import sys; sys.exit(open(sys.argv[1], 'rb').read(1) != b'\\x83')")
-    zone.write_settings(importing=f'scan = ["{sys.executable}", "{hook}"]')
-    assert zone.states(zone.medium(1, 3)) == ["imported"]
-    zone.check([1, 2, 3])
+    import_zone.write_settings(importing=f'scan = ["{sys.executable}", "{hook}"]')
+    assert import_zone.states(import_zone.medium(1, 3)) == ["imported"]
+    import_zone.check([1, 2, 3])
 
 
 def _with_approvals(zone: Any) -> bytes:
@@ -54,8 +56,8 @@ def _with_approvals(zone: Any) -> bytes:
     return bundle_id
 
 
-def test_i30_approvals_of_one_person_or_a_stranger_are_not_two(zone: Any) -> None:
-    bundle_id, folder = _with_approvals(zone), zone.import_dir.approvals
+def test_i30_approvals_of_one_person_or_a_stranger_are_not_two(import_zone: Any) -> None:
+    bundle_id, folder = _with_approvals(import_zone), import_zone.import_dir.approvals
     decide(folder, Approval.of(ALICE, bundle_id, APPROVE))
     with pytest.raises(AlreadyDecided, match="another person"):
         decide(folder, Approval.of(ALICE, bundle_id, APPROVE))
@@ -66,21 +68,21 @@ def test_i30_approvals_of_one_person_or_a_stranger_are_not_two(zone: Any) -> Non
     durable.write(folder / bundle_id.hex() / "forged.cbor", forged.encode())
     elsewhere = Approval.of(BOB, h(b"another bundle"), APPROVE)
     durable.write(folder / bundle_id.hex() / "elsewhere.cbor", elsewhere.encode())
-    assert zone.states() == []
-    assert zone.kinds() == ["import.blocked"]
-    (entry,) = zone.audits()
+    assert import_zone.states() == []
+    assert import_zone.kinds() == ["import.blocked"]
+    (entry,) = import_zone.audits()
     assert (entry.decision, entry.is_excluded) == ("held", False)
     twice.unlink()
-    zone.check([])
+    import_zone.check([])
     decide(folder, Approval.of(BOB, bundle_id, APPROVE))
-    assert zone.states() == ["imported"]
-    zone.check([1, 2, 3])
+    assert import_zone.states() == ["imported"]
+    import_zone.check([1, 2, 3])
 
 
-def test_i30_one_rejection_is_enough(zone: Any) -> None:
-    bundle_id = _with_approvals(zone)
-    decide(zone.import_dir.approvals, Approval.of(ALICE, bundle_id, APPROVE))
-    decide(zone.import_dir.approvals, Approval.of(BOB, bundle_id, REJECT))
-    assert zone.states() == ["rejected"]
-    assert zone.reason()["code"] == "REJECTED"
-    zone.check([])
+def test_i30_one_rejection_is_enough(import_zone: Any) -> None:
+    bundle_id = _with_approvals(import_zone)
+    decide(import_zone.import_dir.approvals, Approval.of(ALICE, bundle_id, APPROVE))
+    decide(import_zone.import_dir.approvals, Approval.of(BOB, bundle_id, REJECT))
+    assert import_zone.states() == ["rejected"]
+    assert import_zone.reason()["code"] == "REJECTED"
+    import_zone.check([])

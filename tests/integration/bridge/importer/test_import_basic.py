@@ -15,56 +15,56 @@ from bridge.importer.ledger import ImportLedger
 from support.bridge import bridge_world, import_yard
 
 
-def test_a_bundle_goes_in_and_is_audited_archived_and_receipted(zone: Any) -> None:
-    medium = zone.medium(1, 5)
+def test_a_bundle_goes_in_and_is_audited_archived_and_receipted(import_zone: Any) -> None:
+    medium = import_zone.medium(1, 5)
     before = import_yard.tree(medium)
-    assert zone.states(medium) == ["imported"]
-    assert zone.kinds() == ["import.begin", "import.success"]
-    zone.check([1, 2, 3, 4, 5])
+    assert import_zone.states(medium) == ["imported"]
+    assert import_zone.kinds() == ["import.begin", "import.success"]
+    import_zone.check([1, 2, 3, 4, 5])
     assert import_yard.tree(medium) == before
-    (archived,) = zone.files("archive")
-    assert zone.files("receipts") == [f"{archived}.svg", f"{archived}.txt"]
-    assert zone.files("inbox") == []
+    (archived,) = import_zone.files("archive")
+    assert import_zone.files("receipts") == [f"{archived}.svg", f"{archived}.txt"]
+    assert import_zone.files("inbox") == []
 
 
 def test_i32_a_run_that_is_repeated_while_the_first_lives_does_no_harm(
-    zone: Any, zygote: Any
+    import_zone: Any, import_runner: Any
 ) -> None:
     """A scheduler that believes its first task dead starts a second one, and a third."""
-    medium = zone.medium(1, 4)
-    child = zygote.start(zone, medium)
+    medium = import_zone.medium(1, 4)
+    child = import_runner.start(import_zone, medium)
     os.kill(child, signal.SIGSTOP)
     with suppress(ImporterBusy):
-        zone.run(medium)
+        import_zone.run(medium)
     os.kill(child, signal.SIGCONT)
-    zygote.wait()
-    zone.run(medium)
-    zone.check([1, 2, 3, 4])
+    import_runner.wait()
+    import_zone.run(medium)
+    import_zone.check([1, 2, 3, 4])
 
 
-def test_o6_everything_once_more_changes_no_event(zone: Any) -> None:
-    media = [zone.medium(1, 3), zone.medium(4, 5), zone.medium(6, 9)]
-    assert zone.states(*media) == ["imported"] * 3
-    events, kinds = zone.imported(), zone.kinds()
-    assert zone.states(*media) == ["duplicate"] * 3
-    assert zone.imported() == events
-    assert zone.kinds() == kinds + ["import.duplicate"] * 3
-    zone.check(list(range(1, 10)))
+def test_o6_everything_once_more_changes_no_event(import_zone: Any) -> None:
+    media = [import_zone.medium(1, 3), import_zone.medium(4, 5), import_zone.medium(6, 9)]
+    assert import_zone.states(*media) == ["imported"] * 3
+    events, kinds = import_zone.imported(), import_zone.kinds()
+    assert import_zone.states(*media) == ["duplicate"] * 3
+    assert import_zone.imported() == events
+    assert import_zone.kinds() == kinds + ["import.duplicate"] * 3
+    import_zone.check(list(range(1, 10)))
 
 
-def test_a_heartbeat_is_noted_and_imports_nothing(zone: Any, tmp_path: Path) -> None:
-    checkpoint = zone.world.grow(2).checkpoint()
+def test_a_heartbeat_is_noted_and_imports_nothing(import_zone: Any, tmp_path: Path) -> None:
+    checkpoint = import_zone.world.grow(2).checkpoint()
     (tmp_path / "beat").write_bytes(checkpoint.encode())
     (tmp_path / "medium").mkdir()
-    ledger = zone.ledger.with_heartbeat(checkpoint)
+    ledger = import_zone.ledger.with_heartbeat(checkpoint)
     content = Content(file=tmp_path / "beat", ledger=ledger)
     stage(content, Preset.ANY.packing(), bridge_world.EXPORTER, tmp_path / "medium")
-    assert zone.states(tmp_path / "medium") == ["heartbeat"]
-    assert zone.kinds() == ["import.heartbeat"]
+    assert import_zone.states(tmp_path / "medium") == ["heartbeat"]
+    assert import_zone.kinds() == ["import.heartbeat"]
     for _ in range(2):
-        assert zone.states(tmp_path / "medium") == ["duplicate"]
-    assert zone.kinds()[1:] == ["import.heartbeat.duplicate"] * 2
-    assert len(zone.files("archive")) == 1
-    with ImportLedger(zone.import_dir.ledger) as import_ledger:
+        assert import_zone.states(tmp_path / "medium") == ["duplicate"]
+    assert import_zone.kinds()[1:] == ["import.heartbeat.duplicate"] * 2
+    assert len(import_zone.files("archive")) == 1
+    with ImportLedger(import_zone.import_dir.ledger) as import_ledger:
         assert [entry.n for _, entry in import_ledger.carrier_entries()] == [1]
-    zone.check([])
+    import_zone.check([])

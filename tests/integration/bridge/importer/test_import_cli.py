@@ -43,51 +43,56 @@ def bring(zone: Any, *media: Path, code: int = 0, more: tuple[str, ...] = ()) ->
     return veen(zone, "import", *words, *more, "--operator", zone.name, code=code)
 
 
-def test_exit_codes_say_what_became_of_the_carriers(zone: Any) -> None:
-    assert bring(zone, code=6)["carriers"] == []
-    raw = zone.bundle(1, 3)
-    first = zone.carry(raw)
-    assert bring(zone, first)["imported_events"] == 3
-    assert bring(zone, first, code=7)["carriers"][0]["state"] == "duplicate"
-    behind = zone.medium(6, 7)
-    (waiting,) = bring(zone, behind, code=8)["carriers"]
+def test_exit_codes_say_what_became_of_the_carriers(import_zone: Any) -> None:
+    assert bring(import_zone, code=6)["carriers"] == []
+    raw = import_zone.bundle(1, 3)
+    first = import_zone.carry(raw)
+    assert bring(import_zone, first)["imported_events"] == 3
+    assert bring(import_zone, first, code=7)["carriers"][0]["state"] == "duplicate"
+    behind = import_zone.medium(6, 7)
+    (waiting,) = bring(import_zone, behind, code=8)["carriers"]
     assert "events 4 to 5" in waiting["detail"]
-    bad = zone.medium(4, 4)
+    bad = import_zone.medium(4, 4)
     (volume,) = bad.rglob("v001.agv")
     whole = volume.read_bytes()
     volume.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    assert bring(zone, bad, code=9)["carriers"][0]["code"] == "E.SIG/VOLUME"
-    result = veen(zone, "status")
+    assert bring(import_zone, bad, code=9)["carriers"][0]["code"] == "E.SIG/VOLUME"
+    result = veen(import_zone, "status")
     assert result["streams"][0]["held"] == "1..3"
     assert [item["state"] for item in result["unfinished"]] == ["waiting"]
     bundle_id = bridge_world.bundle_id_of(raw).hex()
-    receipt = veen(zone, "receipt", bundle_id[:8], "--svg", zone.root / "r.svg")
+    receipt = veen(import_zone, "receipt", bundle_id[:8], "--svg", import_zone.root / "r.svg")
     assert len(receipt["words"].split()) == 6
     assert receipt["text"].count("\n") < 60
-    assert (zone.root / "r.svg").read_text().startswith("<svg")
+    assert (import_zone.root / "r.svg").read_text().startswith("<svg")
     gap = ("--accept-gap", waiting["bundle_id"][:16])
-    bring(zone, code=1, more=gap)
-    assert bring(zone, more=(*gap, "--reason", "disc lost"))["imported_events"] == 2
-    zone.check([1, 2, 3, 6, 7])
+    bring(import_zone, code=1, more=gap)
+    assert bring(import_zone, more=(*gap, "--reason", "disc lost"))["imported_events"] == 2
+    import_zone.check([1, 2, 3, 6, 7])
 
 
-def test_people_approve_with_identities_of_their_own(zone: Any) -> None:
+def test_people_approve_with_identities_of_their_own(import_zone: Any) -> None:
     people = []
     for name in ("alice", "bob"):
-        home = ClientDir(zone.root / name)
+        home = ClientDir(import_zone.root / name)
         home.create(now=int(time.time()), random=os.urandom, passphrase=None)
         people.append(home.read_card().client_id.hex())
     keys = ", ".join(f'"{person}"' for person in people)
-    zone.write_settings(f'[[approvals]]\nprefix = "export/"\nneeded = 2\napprovers = [{keys}]\n')
-    (blocked,) = bring(zone, zone.medium(1, 2), code=12)["carriers"]
+    import_zone.write_settings(
+        f'[[approvals]]\nprefix = "export/"\nneeded = 2\napprovers = [{keys}]\n'
+    )
+    (blocked,) = bring(import_zone, import_zone.medium(1, 2), code=12)["carriers"]
     bundle = blocked["bundle_id"][:12]
-    assert veen(zone, "approve", bundle, "--client", zone.root / "alice")["decision"] == "approve"
-    veen(zone, "approve", bundle, "--client", zone.root / "alice", code=4)
-    veen(zone, "approve", "00000000", "--client", zone.root / "bob", code=4)
-    assert bring(zone, code=6)["carriers"] == []
-    veen(zone, "approve", bundle, "--client", zone.root / "bob")
-    assert bring(zone)["imported_events"] == 2
-    zone.check([1, 2])
+    assert (
+        veen(import_zone, "approve", bundle, "--client", import_zone.root / "alice")["decision"]
+        == "approve"
+    )
+    veen(import_zone, "approve", bundle, "--client", import_zone.root / "alice", code=4)
+    veen(import_zone, "approve", "00000000", "--client", import_zone.root / "bob", code=4)
+    assert bring(import_zone, code=6)["carriers"] == []
+    veen(import_zone, "approve", bundle, "--client", import_zone.root / "bob")
+    assert bring(import_zone)["imported_events"] == 2
+    import_zone.check([1, 2])
 
 
 def test_i19_an_audit_identity_that_may_not_write_stops_everything(tmp_path: Path) -> None:
@@ -122,16 +127,16 @@ def _grant(zone: Any, name: str, stream: str) -> None:
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT], ids=["term", "int"])
 def test_i31_a_run_that_is_told_to_stop_says_so_and_is_finished_by_the_next(
-    zone: Any, sent: signal.Signals
+    import_zone: Any, sent: signal.Signals
 ) -> None:
-    hook = zone.root / "hook.py"
+    hook = import_zone.root / "hook.py"
     hook.write_text("import time; print('scanning', flush=True); time.sleep(600)")
-    zone.write_settings(importing=f'scan = ["{sys.executable}", "{hook}"]')
-    command = [*VEEN, "import", "--config", str(zone.root / "bridge.toml")]
-    command += ["--medium", str(zone.medium(1, 4)), "--operator", zone.name]
+    import_zone.write_settings(importing=f'scan = ["{sys.executable}", "{hook}"]')
+    command = [*VEEN, "import", "--config", str(import_zone.root / "bridge.toml")]
+    command += ["--medium", str(import_zone.medium(1, 4)), "--operator", import_zone.name]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
-    while not list(zone.import_dir.root.glob("staging/*/bundle.cbor")):
+    while not list(import_zone.import_dir.root.glob("staging/*/bundle.cbor")):
         assert time.monotonic() < deadline
         assert process.poll() is None
         time.sleep(0.02)
@@ -139,6 +144,6 @@ def test_i31_a_run_that_is_told_to_stop_says_so_and_is_finished_by_the_next(
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "run veen bridge import again" in said
-    zone.write_settings()
-    assert bring(zone)["imported_events"] == 4
-    zone.check([1, 2, 3, 4])
+    import_zone.write_settings()
+    assert bring(import_zone)["imported_events"] == 4
+    import_zone.check([1, 2, 3, 4])

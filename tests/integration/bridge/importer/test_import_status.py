@@ -20,30 +20,32 @@ def status(zone: Any) -> Any:
     return json.loads(run.stdout)
 
 
-def test_a_zone_that_has_imported_nothing_is_shown_and_not_made(zone: Any) -> None:
-    assert status(zone)["next"] == "veen bridge import --medium DIR"
-    assert not zone.import_dir.root.exists()
+def test_a_zone_that_has_imported_nothing_is_shown_and_not_made(import_zone: Any) -> None:
+    assert status(import_zone)["next"] == "veen bridge import --medium DIR"
+    assert not import_zone.import_dir.root.exists()
 
 
-def test_the_next_command_after_a_lost_ledger_is_the_one_that_import_asks_for(zone: Any) -> None:
-    medium = zone.medium(1, 3)
-    assert zone.states(medium) == ["imported"]
-    for path in zone.import_dir.root.glob("ledger.db*"):
+def test_the_next_command_after_a_lost_ledger_is_the_one_that_import_asks_for(
+    import_zone: Any,
+) -> None:
+    medium = import_zone.medium(1, 3)
+    assert import_zone.states(medium) == ["imported"]
+    for path in import_zone.import_dir.root.glob("ledger.db*"):
         path.unlink()
-    assert "veen bridge import --rebuild-ledger" in status(zone)["next"]
-    assert list(zone.import_dir.root.glob("ledger.db*")) == []
+    assert "veen bridge import --rebuild-ledger" in status(import_zone)["next"]
+    assert list(import_zone.import_dir.root.glob("ledger.db*")) == []
     with pytest.raises(BadLedger, match="--rebuild-ledger"):
-        zone.run(medium)
-    assert "veen bridge import --rebuild-ledger" in status(zone)["next"]
+        import_zone.run(medium)
+    assert "veen bridge import --rebuild-ledger" in status(import_zone)["next"]
 
 
-def test_what_was_refused_is_shown_with_its_reason(zone: Any) -> None:
-    assert "quarantine" not in status(zone)
-    medium = zone.medium(1, 3)
+def test_what_was_refused_is_shown_with_its_reason(import_zone: Any) -> None:
+    assert "quarantine" not in status(import_zone)
+    medium = import_zone.medium(1, 3)
     volume = next(medium.rglob("v001.agv"))
     volume.write_bytes(volume.read_bytes()[:-1] + b"x")
-    (outcome,) = zone.run(medium).outcomes
-    result = status(zone)
+    (outcome,) = import_zone.run(medium).outcomes
+    result = status(import_zone)
     assert result["quarantined"] == 1
     (row,) = result["quarantine"]
     assert (row["path"], row["code"]) == (outcome.place, "E.SIG/VOLUME")

@@ -24,8 +24,8 @@ def _again(zone: Any) -> None:
     shutil.rmtree(place)
 
 
-def test_the_usual_bounds_hold_what_an_exporter_cuts_and_not_much_more(zone: Any) -> None:
-    limits = zone.settings.importing.limits
+def test_the_usual_bounds_hold_what_an_exporter_cuts_and_not_much_more(import_zone: Any) -> None:
+    limits = import_zone.settings.importing.limits
     assert EXPORT_BUNDLE_BYTES < limits.max_bytes <= 4 * EXPORT_BUNDLE_BYTES
     assert EXPORT_BUNDLE_EVENTS < limits.max_events <= 4 * EXPORT_BUNDLE_EVENTS
     assert limits.max_bytes < BundleLimits().max_bytes
@@ -33,40 +33,42 @@ def test_the_usual_bounds_hold_what_an_exporter_cuts_and_not_much_more(zone: Any
 
 @pytest.mark.parametrize("bound", ["max_bundle_bytes = 2000", "max_bundle_events = 4"])
 def test_i08_a_bundle_beyond_the_bounds_is_refused_and_says_what_to_do(
-    zone: Any, bound: str
+    import_zone: Any, bound: str
 ) -> None:
-    zone.write_settings(importing=bound)
-    (outcome,) = zone.run(zone.medium(1, 5)).outcomes
+    import_zone.write_settings(importing=bound)
+    (outcome,) = import_zone.run(import_zone.medium(1, 5)).outcomes
     assert (outcome.state.value, outcome.code) == ("quarantined", "E.SIZE/BUNDLE_SIZE")
     assert outcome.detail.count("smaller bundles") == 1
-    assert "raise max_bundle_bytes" in zone.reason()["detail"]
-    zone.check([])
-    zone.write_settings()
-    _again(zone)
-    assert zone.states() == ["imported"]
-    zone.check([1, 2, 3, 4, 5])
+    assert "raise max_bundle_bytes" in import_zone.reason()["detail"]
+    import_zone.check([])
+    import_zone.write_settings()
+    _again(import_zone)
+    assert import_zone.states() == ["imported"]
+    import_zone.check([1, 2, 3, 4, 5])
 
 
-def test_i08_a_carrier_that_says_it_unpacks_to_more_is_not_unpacked(zone: Any) -> None:
+def test_i08_a_carrier_that_says_it_unpacks_to_more_is_not_unpacked(import_zone: Any) -> None:
     """More than the bound and the largest ledger together."""
-    zone.world.body_bytes = 4_000
-    medium = zone.carry(zone.bundle(1, 100), Packing(volume_bytes=1 << 20, compress=True))
+    import_zone.world.body_bytes = 4_000
+    medium = import_zone.carry(
+        import_zone.bundle(1, 100), Packing(volume_bytes=1 << 20, compress=True)
+    )
     unpacked: list[bool] = []
     watch = import_yard.when_it_begins("unpacking", lambda: unpacked.append(True))
-    zone.write_settings(importing="max_bundle_bytes = 50000")
-    (outcome,) = zone.run(medium, watch=watch).outcomes
+    import_zone.write_settings(importing="max_bundle_bytes = 50000")
+    (outcome,) = import_zone.run(medium, watch=watch).outcomes
     assert (outcome.state.value, outcome.code) == ("quarantined", "E.SIZE/BUNDLE_SIZE")
     assert not unpacked
-    zone.check([])
-    zone.write_settings()
-    _again(zone)
-    assert zone.states(watch=watch) == ["imported"]
+    import_zone.check([])
+    import_zone.write_settings()
+    _again(import_zone)
+    assert import_zone.states(watch=watch) == ["imported"]
     assert unpacked
 
 
-def test_parity_beside_a_bundle_does_not_count_against_its_bound(zone: Any) -> None:
-    raw = zone.bundle(1, 5)
-    zone.write_settings(importing=f"max_bundle_bytes = {len(raw)}")
-    medium: Path = zone.carry(raw, replace(SMALL, parity=6))
-    assert zone.states(medium) == ["imported"]
-    zone.check([1, 2, 3, 4, 5])
+def test_parity_beside_a_bundle_does_not_count_against_its_bound(import_zone: Any) -> None:
+    raw = import_zone.bundle(1, 5)
+    import_zone.write_settings(importing=f"max_bundle_bytes = {len(raw)}")
+    medium: Path = import_zone.carry(raw, replace(SMALL, parity=6))
+    assert import_zone.states(medium) == ["imported"]
+    import_zone.check([1, 2, 3, 4, 5])

@@ -47,29 +47,29 @@ def pin(zone: Any, name: str = "z9", public: bytes = OTHER) -> None:
     pin_exporter(zone.root / "trust", name, public)
 
 
-def test_the_trust_that_a_zone_begins_with_is_no_change(zone: Any) -> None:
-    assert zone.states(zone.medium(1, 2)) == ["imported"]
-    assert detail(zone) == []
+def test_the_trust_that_a_zone_begins_with_is_no_change(import_zone: Any) -> None:
+    assert import_zone.states(import_zone.medium(1, 2)) == ["imported"]
+    assert detail(import_zone) == []
 
 
-def test_what_was_entered_is_told_once_with_who_what_and_when(zone: Any) -> None:
-    made = change(zone, f"pinned exporter z9 {OTHER.hex()}")
-    pin(zone)
+def test_what_was_entered_is_told_once_with_who_what_and_when(import_zone: Any) -> None:
+    made = change(import_zone, f"pinned exporter z9 {OTHER.hex()}")
+    pin(import_zone)
     for _ in range(2):
-        zone.run()
-    (entry,) = detail(zone)
+        import_zone.run()
+    (entry,) = detail(import_zone)
     assert (entry.operator, entry.change, entry.changed_at) == (made.who, made.what, made.at)
     assert f"exporter z9 {OTHER.hex()}" in entry.believed.splitlines()
 
 
-def test_a_pin_and_its_revocation_between_two_runs_are_both_told(zone: Any) -> None:
-    zone.run()
-    pin(zone)
-    change(zone, f"pinned exporter z9 {OTHER.hex()}")
-    revoke(zone.root / "trust", OTHER, "stolen: case 12")
-    change(zone, f"revoked {OTHER.hex()}: stolen: case 12", who="bob")
-    zone.run()
-    first, second = detail(zone)
+def test_a_pin_and_its_revocation_between_two_runs_are_both_told(import_zone: Any) -> None:
+    import_zone.run()
+    pin(import_zone)
+    change(import_zone, f"pinned exporter z9 {OTHER.hex()}")
+    revoke(import_zone.root / "trust", OTHER, "stolen: case 12")
+    change(import_zone, f"revoked {OTHER.hex()}: stolen: case 12", who="bob")
+    import_zone.run()
+    first, second = detail(import_zone)
     assert (first.believed, _said(first)) == (None, "ann")
     assert (second.change, _said(second)) == (f"revoked {OTHER.hex()}: stolen: case 12", "bob")
     assert f"revoked {OTHER.hex()}: stolen: case 12" in second.believed.splitlines()
@@ -79,49 +79,49 @@ def _said(event: Any) -> str:
     return str(event.operator).partition(" of ")[0]
 
 
-def test_what_nobody_entered_is_told_by_the_run_that_finds_it(zone: Any) -> None:
-    zone.run()
-    pin(zone)
-    zone.run()
-    (entry,) = detail(zone)
-    assert (entry.operator, entry.changed_at) == (zone.name, None)
+def test_what_nobody_entered_is_told_by_the_run_that_finds_it(import_zone: Any) -> None:
+    import_zone.run()
+    pin(import_zone)
+    import_zone.run()
+    (entry,) = detail(import_zone)
+    assert (entry.operator, entry.changed_at) == (import_zone.name, None)
     assert f"added exporter z9 {OTHER.hex()}" in entry.change
     assert "changes.txt" in entry.change
 
 
-def test_a_revocation_that_is_taken_back_is_told(zone: Any) -> None:
-    revoke(zone.root / "trust", OTHER, "by mistake")
-    zone.run()
-    (zone.root / "trust" / f"revoked-{OTHER.hex()}.txt").unlink()
-    zone.run()
-    (entry,) = detail(zone)
+def test_a_revocation_that_is_taken_back_is_told(import_zone: Any) -> None:
+    revoke(import_zone.root / "trust", OTHER, "by mistake")
+    import_zone.run()
+    (import_zone.root / "trust" / f"revoked-{OTHER.hex()}.txt").unlink()
+    import_zone.run()
+    (entry,) = detail(import_zone)
     assert f"removed revoked {OTHER.hex()}: by mistake" in entry.change
 
 
-def test_an_old_line_does_not_excuse_a_file_that_comes_back(zone: Any) -> None:
-    pin(zone)
-    change(zone, f"pinned exporter z9 {OTHER.hex()}")
-    zone.run()
-    file = zone.root / "trust" / "exporter-z9.pub"
+def test_an_old_line_does_not_excuse_a_file_that_comes_back(import_zone: Any) -> None:
+    pin(import_zone)
+    change(import_zone, f"pinned exporter z9 {OTHER.hex()}")
+    import_zone.run()
+    file = import_zone.root / "trust" / "exporter-z9.pub"
     raw = file.read_bytes()
     file.unlink()
-    zone.run()
+    import_zone.run()
     file.write_bytes(raw)
-    zone.run()
-    assert [item.changed_at is None for item in detail(zone)] == [False, True, True]
-    assert "added exporter z9" in detail(zone)[-1].change
+    import_zone.run()
+    assert [item.changed_at is None for item in detail(import_zone)] == [False, True, True]
+    assert "added exporter z9" in detail(import_zone)[-1].change
 
 
-def test_the_entry_comes_before_the_carrier_that_is_judged_by_it(zone: Any) -> None:
-    medium = zone.medium(1, 2)
-    zone.run()
-    revoke(zone.root / "trust", EXPORTER.public, "stolen")
-    change(zone, f"revoked {EXPORTER.public.hex()}: stolen")
-    (outcome,) = zone.run(medium).outcomes
+def test_the_entry_comes_before_the_carrier_that_is_judged_by_it(import_zone: Any) -> None:
+    medium = import_zone.medium(1, 2)
+    import_zone.run()
+    revoke(import_zone.root / "trust", EXPORTER.public, "stolen")
+    change(import_zone, f"revoked {EXPORTER.public.hex()}: stolen")
+    (outcome,) = import_zone.run(medium).outcomes
     assert outcome.code == "E.AUTH/SIGNER"
-    detail(zone)
-    known = zone.hub.__dict__["audits_read"]
-    mine = [item.KIND for item in known if zone.name in (item.operator, _who(item))]
+    detail(import_zone)
+    known = import_zone.hub.__dict__["audits_read"]
+    mine = [item.KIND for item in known if import_zone.name in (item.operator, _who(item))]
     assert mine == [KIND, "import.quarantined"]
 
 
@@ -142,38 +142,49 @@ def test_nothing_goes_in_while_a_change_is_not_in_the_log(tmp_path: Path) -> Non
         assert (entry.operator, entry.change) == (made.who, made.what)
 
 
-def test_a_ledger_that_is_made_again_knows_what_was_told(zone: Any) -> None:
-    pin(zone)
-    change(zone, f"pinned exporter z9 {OTHER.hex()}")
-    zone.run()
-    pin(zone, "z8", h(b"x"))
-    rebuild_ledger(zone.settings, ImportRequest(operator=zone.name), zone.around())
-    zone.run()
-    first, second = detail(zone)
+def test_a_ledger_that_is_made_again_knows_what_was_told(import_zone: Any) -> None:
+    pin(import_zone)
+    change(import_zone, f"pinned exporter z9 {OTHER.hex()}")
+    import_zone.run()
+    pin(import_zone, "z8", h(b"x"))
+    rebuild_ledger(
+        import_zone.settings, ImportRequest(operator=import_zone.name), import_zone.around()
+    )
+    import_zone.run()
+    first, second = detail(import_zone)
     assert first.changed_at is not None
     assert f"added exporter z8 {h(b'x').hex()}" in second.change
     assert "z9" not in second.change
 
 
-def test_nothing_is_told_twice_though_a_ledger_was_just_made_again_when_it_ended(zone: Any) -> None:
-    pin(zone)
-    change(zone, f"pinned exporter z9 {OTHER.hex()}")
-    zone.run()
+def test_nothing_is_told_twice_though_a_ledger_was_just_made_again_when_it_ended(
+    import_zone: Any,
+) -> None:
+    pin(import_zone)
+    change(import_zone, f"pinned exporter z9 {OTHER.hex()}")
+    import_zone.run()
     with (
         breakpoints.after(ImportLedger.conclude, breakpoints.interrupt),
         pytest.raises(KeyboardInterrupt),
     ):
-        rebuild_ledger(zone.settings, ImportRequest(operator=zone.name), zone.around())
-    zone.run()
-    assert len(detail(zone)) == 1
+        rebuild_ledger(
+            import_zone.settings, ImportRequest(operator=import_zone.name), import_zone.around()
+        )
+    import_zone.run()
+    assert len(detail(import_zone)) == 1
 
 
-def test_the_command_enters_what_the_import_tells(zone: Any, tmp_path: Path) -> None:
-    zone.run()
+def test_the_command_enters_what_the_import_tells(import_zone: Any, tmp_path: Path) -> None:
+    import_zone.run()
     handed = tmp_path / "handed"
     handed.mkdir()
     pin_exporter(handed, "z9", OTHER)
-    where = ["--trust", str(zone.root / "trust"), "--operator", f"ann: of {zone.name}"]
+    where = [
+        "--trust",
+        str(import_zone.root / "trust"),
+        "--operator",
+        f"ann: of {import_zone.name}",
+    ]
     for words in (
         ["pin", str(handed)],
         ["revoke", OTHER.hex(), "--reason", "caf\u00e9\nstolen: twice"],
@@ -182,16 +193,16 @@ def test_the_command_enters_what_the_import_tells(zone: Any, tmp_path: Path) -> 
             [sys.executable, "-m", "cli.main", "bridge", "keys", *words, *where],
             check=True, capture_output=True, timeout=60,
         )  # fmt: skip
-    zone.run()
-    trust_changes = entered(zone.root / "trust")
+    import_zone.run()
+    trust_changes = entered(import_zone.root / "trust")
     assert len(trust_changes) == 2
-    zone.audits()
-    known = [item for item in zone.hub.__dict__["audits_read"] if item.KIND == KIND]
+    import_zone.audits()
+    known = [item for item in import_zone.hub.__dict__["audits_read"] if item.KIND == KIND]
     changes = {item.change: item for item in known}
     for change in trust_changes:
         assert changes[change.what].operator == change.who
         assert changes[change.what].changed_at == change.at
-    assert not [item for item in known if item.operator == zone.name]
+    assert not [item for item in known if item.operator == import_zone.name]
 
 
 @pytest.mark.parametrize(

@@ -277,8 +277,8 @@ def test_h07_replay_gives_each_as_what_it_is(world: World, tmp_path: Path) -> No
     assert checked.proven == LAST
 
 
-def test_h07_stream_shows_them_and_goes_on(world: World, veen: Callable[..., Any]) -> None:
-    result = veen(
+def test_h07_stream_shows_them_and_goes_on(world: World, run_veen: Callable[..., Any]) -> None:
+    result = run_veen(
         "stream", "--json", "--hub", world.online.hub.url,
         "--client", str(world.online.folder / "bridge"), "--stream", world.bad.stream,
         "--to", str(LAST),
@@ -319,11 +319,13 @@ def test_h07_one_stream_that_fails_does_not_end_the_export_of_another(
     assert {item.entry.stream for item in done} == {CLEAN, ONLINE_LOG}
 
 
-def test_h07_an_audit_finds_nothing_wrong_with_them(world: World, veen: Callable[..., Any]) -> None:
+def test_h07_an_audit_finds_nothing_wrong_with_them(
+    world: World, run_veen: Callable[..., Any]
+) -> None:
     """What a hub has accepted is no fault of the log, and no reason not to start again."""
     hub = world.online.hub
     assert hub.stop() == 0
-    result = veen(
+    result = run_veen(
         "audit", "log", "--json", "--data-dir", str(hub.data), "--hub-identity", str(hub.data)
     )
     assert result.returncode == 0, result.stdout + result.stderr

@@ -72,7 +72,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.fixture
-def imported(hub: Any, tmp_path: Path, veen: Callable[..., Any]) -> Imported:
+def imported(hub: Any, tmp_path: Path, run_veen: Callable[..., Any]) -> Imported:
     zone = import_yard.Zone(tmp_path / "zone", hub, NAME)
     if not hub.__dict__.setdefault("has_imports", False):
         assert zone.states(zone.medium(1, LAST)) == ["imported"]
@@ -84,7 +84,7 @@ def imported(hub: Any, tmp_path: Path, veen: Callable[..., Any]) -> Imported:
         made = client.session.api.recorder_checkpoint(h(b"a profile"))
     path = tmp_path / "checkpoint.cbor"
     path.write_bytes(made.encode())
-    return Imported(zone, path, veen)
+    return Imported(zone, path, run_veen)
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:

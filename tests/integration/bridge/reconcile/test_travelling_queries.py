@@ -78,7 +78,7 @@ path = "index"
 
 
 def test_a_query_that_crossed_is_replayed_by_its_name(
-    sides: tuple[Side, Side], tmp_path: Path, veen: Callable[..., Any]
+    sides: tuple[Side, Side], tmp_path: Path, run_veen: Callable[..., Any]
 ) -> None:
     events = RealHistory(EVENTS, *sides, tmp_path / "events")
     events.record("config.changed", [{"number": item} for item in range(9)])
@@ -105,24 +105,24 @@ def test_a_query_that_crossed_is_replayed_by_its_name(
     trust = ("--trust", str(events.folder / "trust"))
     taken = ("recorder", "index", "imports", *config, *targets, *trust)
 
-    result = veen(*taken)
+    result = run_veen(*taken)
     assert result.returncode == 0, result.stderr
-    lacking = veen("query", "replay", "--query-id", "q-7", *config, "--json")
+    lacking = run_veen("query", "replay", "--query-id", "q-7", *config, "--json")
     assert lacking.returncode == 3, lacking.stderr
     assert json.loads(lacking.stdout)["missing"] == [
         {"stream": events.stream, "from_seq": first.last + 1, "to_seq": 9}
     ]
     events.bring([*middle, last], [], [])
-    assert veen(*taken).returncode == 0
+    assert run_veen(*taken).returncode == 0
     words = ("--result-id", RESULT_ID, "--hub-id", sides[0].identity.hub_id.hex())
-    whole = veen("query", "replay", *words, *config, "--record", "--json")
+    whole = run_veen("query", "replay", *words, *config, "--record", "--json")
     assert whole.returncode == 0, whole.stdout + whole.stderr
     document = json.loads(whole.stdout)
     assert (document["verdict"], document["rows_hash"]) == ("matches", digest.rows_hash)
     assert document["record_event"]["stream"] == "record/query/replays"
 
-    unknown = veen("query", "replay", "--query-id", "q-8", *config)
+    unknown = run_veen("query", "replay", "--query-id", "q-8", *config)
     assert unknown.returncode != 0
     assert "no digest of query_id q-8 was imported" in unknown.stderr
-    both = veen("query", "replay", "--query-id", "q-7", "--result-id", RESULT_ID, *config)
+    both = run_veen("query", "replay", "--query-id", "q-7", "--result-id", RESULT_ID, *config)
     assert "exactly one of" in both.stderr

@@ -130,7 +130,7 @@ def test_claims_hold_and_name_what_breaks_them(
 
 
 def test_the_command_goes_by_the_checkpoint_that_is_chosen(
-    make_zone: Callable[[str], Any], tmp_path: Path, veen: Callable[..., Any]
+    make_zone: Callable[[str], Any], tmp_path: Path, run_veen: Callable[..., Any]
 ) -> None:
     zone = make_zone("chosen")
     for first, last in ((1, 4), (5, 9)):
@@ -138,12 +138,12 @@ def test_the_command_goes_by_the_checkpoint_that_is_chosen(
     ids = [zone.world.checkpoint(last).checkpoint_id.hex() for last in (4, 9)]
     words = ("bridge", "reconcile", "--config", str(zone.root / "bridge.toml"), "--json")
     for chosen, to_seq in (([], 9), (ids[:1], 4), (ids[1:], 9)):
-        result = veen(*words, *(word for item in chosen for word in ("--checkpoint", item)))
+        result = run_veen(*words, *(word for item in chosen for word in ("--checkpoint", item)))
         streams = json.loads(result.stdout)["streams"]
         (mine,) = (stream for stream in streams if stream["stream"] == zone.world.stream)
         assert mine["closed"]["to_seq"] == to_seq, result.stderr
         assert mine["classes"]["imported"]["events"] == 9
-    unknown = veen(*words, "--checkpoint", "00" * 32)
+    unknown = run_veen(*words, "--checkpoint", "00" * 32)
     assert unknown.returncode == 4
     assert "no carrier and no fact brings checkpoint" in unknown.stdout + unknown.stderr
 
@@ -160,14 +160,14 @@ def without_iso_times(shown: Any) -> Any:
 
 
 def test_the_command_tells_signs_draws_and_records(
-    make_zone: Callable[[str], Any], tmp_path: Path, veen: Callable[..., Any]
+    make_zone: Callable[[str], Any], tmp_path: Path, run_veen: Callable[..., Any]
 ) -> None:
     zone = recording(make_zone("command"))
     media = [zone.medium(1, 5), zone.medium(6, 9), zone.medium(10, 12)]
     zone.run(media[0])
     zone.run(media[2])
     config = str(zone.root / "bridge.toml")
-    result = veen(
+    result = run_veen(
         "bridge", "reconcile", "--config", config, "--json", "--record", "--operator", "command",
         "--out", str(tmp_path / "report.json"), "--svg", str(tmp_path / "report.svg"),
         "--gaps", str(tmp_path / "gaps"), "--facts-out", str(tmp_path / "facts.jsonl"),
@@ -182,7 +182,7 @@ def test_the_command_tells_signs_draws_and_records(
     assert {"stream": zone.world.stream, "from": 6, "to": 9} in json.loads(gap.read_bytes())["gaps"]
     assert (tmp_path / "report.svg").read_text().startswith("<svg")
     assert zone.kinds()[-1] == "bridge.reconciled"
-    again = veen("bridge", "prove", "--config", config, "--json")
+    again = run_veen("bridge", "prove", "--config", config, "--json")
     assert again.returncode == 3, again.stderr
     verdicts = {item["claim"]: item["verdict"] for item in json.loads(again.stdout)["claims"]}
     assert verdicts == {
@@ -192,7 +192,7 @@ def test_the_command_tells_signs_draws_and_records(
 
 
 def test_h24_the_command_reads_the_record_of_each_import(
-    make_zone: Callable[[str], Any], veen: Callable[..., Any]
+    make_zone: Callable[[str], Any], run_veen: Callable[..., Any]
 ) -> None:
     """K1's last link: untold while the zone has not recorded an import, and told by the next."""
     zone = make_zone("unrecorded")
@@ -201,7 +201,7 @@ def test_h24_the_command_reads_the_record_of_each_import(
              "--event", f"{zone.world.stream}=2")  # fmt: skip
 
     def proven() -> tuple[dict[str, Any], Any]:
-        document = json.loads(veen(*words).stdout)
+        document = json.loads(run_veen(*words).stdout)
         (claim,) = (item for item in document["claims"] if item["claim"] == "K1")
         return claim, document["event"]
 

@@ -32,7 +32,7 @@ def make_lying_hub() -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture
-def hub(make_lying_hub: Callable[..., Any]) -> Any:
+def dishonest_hub(make_lying_hub: Callable[..., Any]) -> Any:
     return make_lying_hub()
 
 
@@ -63,7 +63,7 @@ PORTABLE_ATTACHMENT = b"a sealed attachment"
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> ClientDir:
+def portable_home(tmp_path: Path) -> ClientDir:
     client_dir = ClientDir(tmp_path / "home")
     client_dir.create(now=1_000, random=reading_support.Randomness(b"home"), passphrase=None)
     (client_dir.attachments / h(PORTABLE_ATTACHMENT).hex()).write_bytes(PORTABLE_ATTACHMENT)
@@ -71,19 +71,26 @@ def home(tmp_path: Path) -> ClientDir:
 
 
 @pytest.fixture
-def owner(hub: Any, home: ClientDir, make_session: Callable[..., Session]) -> Session:
+def owner(
+    dishonest_hub: Any, portable_home: ClientDir, make_session: Callable[..., Session]
+) -> Session:
     """Two streams of ours and another's, with checkpoints and a capability."""
-    identity = home.open(None)
+    identity = portable_home.open(None)
     token = captoken.issue(
         SigningKey(h(b"issuer")), subject_pk=identity.client_id, stream_ids=[h(b"s")], ttl=10**6
     )
-    hub.tokens[token.auth_ref()] = token
+    dishonest_hub.tokens[token.auth_ref()] = token
     me = reading_support.Writer(b"me", key=identity.client, auth_ref=token.auth_ref())
     for name in PORTABLE_NAMES:
         reading_support.fill(
-            hub, hub.log(name), 11, me, reading_support.Writer(name.encode()), every=4
+            dishonest_hub,
+            dishonest_hub.log(name),
+            11,
+            me,
+            reading_support.Writer(name.encode()),
+            every=4,
         )
-    return make_session(hub.url, "home", identity=identity)
+    return make_session(dishonest_hub.url, "home", identity=identity)
 
 
 @pytest.fixture

@@ -44,64 +44,68 @@ def nothing() -> None:
 
 
 def test_follows_what_comes_and_waits_longer_while_nothing_does(
-    hub: Any, make_session: Callable[..., Any]
+    dishonest_hub: Any, make_session: Callable[..., Any]
 ) -> None:
-    log, alice = hub.log(NAME), reading_support.Writer(b"alice")
+    log, alice = dishonest_hub.log(NAME), reading_support.Writer(b"alice")
 
     def more() -> None:
-        reading_support.fill(hub, log, 3, alice)
+        reading_support.fill(dishonest_hub, log, 3, alice)
 
-    reading_support.fill(hub, log, 2, alice)
+    reading_support.fill(dishonest_hub, log, 2, alice)
     time = GrowingTime(1_900_000_000, more, *[nothing] * 7, more)
-    session = make_session(hub.url, time=time)
-    pairs: Any = follow(session, hub.labels(NAME), NAME, from_seq=1)
+    session = make_session(dishonest_hub.url, time=time)
+    pairs: Any = follow(session, dishonest_hub.labels(NAME), NAME, from_seq=1)
     assert places(pairs, 8) == [1, 2, 3, 4, 5, 6, 7, 8]
     assert time.slept == [0.2, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
     assert session.view(log.label, NAME, 0).peaks == log.peaks
     pairs.close()
 
 
-def test_follows_from_beyond_the_end(hub: Any, make_session: Callable[..., Any]) -> None:
-    log, alice = hub.log(NAME), reading_support.Writer(b"alice")
-    reading_support.fill(hub, log, 4, alice)
-    time = GrowingTime(1_900_000_000, lambda: reading_support.fill(hub, log, 3, alice))
-    session = make_session(hub.url, time=time)
-    assert places(follow(session, hub.labels(NAME), NAME, from_seq=5), 3) == [5, 6, 7]
+def test_follows_from_beyond_the_end(dishonest_hub: Any, make_session: Callable[..., Any]) -> None:
+    log, alice = dishonest_hub.log(NAME), reading_support.Writer(b"alice")
+    reading_support.fill(dishonest_hub, log, 4, alice)
+    time = GrowingTime(1_900_000_000, lambda: reading_support.fill(dishonest_hub, log, 3, alice))
+    session = make_session(dishonest_hub.url, time=time)
+    assert places(follow(session, dishonest_hub.labels(NAME), NAME, from_seq=5), 3) == [5, 6, 7]
 
 
-def test_follows_a_stream_that_is_not_there_yet(hub: Any, make_session: Callable[..., Any]) -> None:
+def test_follows_a_stream_that_is_not_there_yet(
+    dishonest_hub: Any, make_session: Callable[..., Any]
+) -> None:
     alice = reading_support.Writer(b"alice")
     time = GrowingTime(
-        1_900_000_000, nothing, lambda: reading_support.fill(hub, hub.log(NAME), 2, alice)
+        1_900_000_000,
+        nothing,
+        lambda: reading_support.fill(dishonest_hub, dishonest_hub.log(NAME), 2, alice),
     )
-    session = make_session(hub.url, time=time)
-    assert places(follow(session, hub.labels(NAME), NAME, from_seq=1), 2) == [1, 2]
+    session = make_session(dishonest_hub.url, time=time)
+    assert places(follow(session, dishonest_hub.labels(NAME), NAME, from_seq=1), 2) == [1, 2]
 
 
-def test_goes_on_when_the_hub_is_back(hub: Any, make_session: Callable[..., Any]) -> None:
-    log, alice = hub.log(NAME), reading_support.Writer(b"alice")
-    reading_support.fill(hub, log, 2, alice)
+def test_goes_on_when_the_hub_is_back(dishonest_hub: Any, make_session: Callable[..., Any]) -> None:
+    log, alice = dishonest_hub.log(NAME), reading_support.Writer(b"alice")
+    reading_support.fill(dishonest_hub, log, 2, alice)
 
     def break_off() -> None:
-        hub.broken = True
+        dishonest_hub.broken = True
 
     def come_back() -> None:
-        hub.broken = False
-        reading_support.fill(hub, log, 2, alice)
+        dishonest_hub.broken = False
+        reading_support.fill(dishonest_hub, log, 2, alice)
 
     time = GrowingTime(1_900_000_000, break_off, nothing, come_back)
-    session = make_session(hub.url, time=time)
-    assert places(follow(session, hub.labels(NAME), NAME, from_seq=1), 4) == [1, 2, 3, 4]
+    session = make_session(dishonest_hub.url, time=time)
+    assert places(follow(session, dishonest_hub.labels(NAME), NAME, from_seq=1), 4) == [1, 2, 3, 4]
 
 
-def test_ends_at_a_lie(hub: Any, make_session: Callable[..., Any]) -> None:
-    reading_support.fill(hub, hub.log(NAME), 4)
+def test_ends_at_a_lie(dishonest_hub: Any, make_session: Callable[..., Any]) -> None:
+    reading_support.fill(dishonest_hub, dishonest_hub.log(NAME), 4)
 
     def go_back() -> None:
-        lying_hub.fork(hub, NAME, 2)
+        lying_hub.fork(dishonest_hub, NAME, 2)
 
-    session = make_session(hub.url, time=GrowingTime(1_900_000_000, nothing, go_back))
-    pairs = follow(session, hub.labels(NAME), NAME, from_seq=1)
+    session = make_session(dishonest_hub.url, time=GrowingTime(1_900_000_000, nothing, go_back))
+    pairs = follow(session, dishonest_hub.labels(NAME), NAME, from_seq=1)
     assert places(pairs, 4) == [1, 2, 3, 4]
     next_one = iter(pairs).__next__
     with pytest.raises(Untrusted, match="stream_seq 4"):

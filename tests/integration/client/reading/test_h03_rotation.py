@@ -25,15 +25,15 @@ OVERLAP = 100
 
 
 @pytest.fixture
-def rotated(hub: Any) -> Any:
+def rotated(dishonest_hub: Any) -> Any:
     """Four entries, a rotation, four more in the overlap; no checkpoint yet."""
     writer = reading_support.Writer(b"w")
-    reading_support.fill(hub, hub.log(NAME), 4, writer, every=99)
-    hub.rotate(b"second", hub.hub_ts + 10, OVERLAP)
-    hub.hub_ts += 20
-    hub.log(NAME).hub_ts = hub.hub_ts
-    reading_support.fill(hub, hub.log(NAME), 4, writer, every=99)
-    return hub
+    reading_support.fill(dishonest_hub, dishonest_hub.log(NAME), 4, writer, every=99)
+    dishonest_hub.rotate(b"second", dishonest_hub.hub_ts + 10, OVERLAP)
+    dishonest_hub.hub_ts += 20
+    dishonest_hub.log(NAME).hub_ts = dishonest_hub.hub_ts
+    reading_support.fill(dishonest_hub, dishonest_hub.log(NAME), 4, writer, every=99)
+    return dishonest_hub
 
 
 def synced(hub: Any, session: Any) -> int:
@@ -81,23 +81,23 @@ def test_h03_both_witnesses_are_enough_and_after_the_overlap_none_is_asked_for(
 
 
 def test_h03_a_rotation_seen_while_checking_a_checkpoint_is_remembered(
-    hub: Any, make_session: Callable[..., Any]
+    dishonest_hub: Any, make_session: Callable[..., Any]
 ) -> None:
-    log, writer = hub.log(NAME), reading_support.Writer(b"w")
-    reading_support.fill(hub, log, 4, writer, every=99)
-    session = make_session(hub.url)
-    hub.rotate(b"second", hub.hub_ts, 0)
-    hub.hub_ts += 1
-    log.checkpoint(hub.key)
-    assert synced(hub, session) == 1
+    log, writer = dishonest_hub.log(NAME), reading_support.Writer(b"w")
+    reading_support.fill(dishonest_hub, log, 4, writer, every=99)
+    session = make_session(dishonest_hub.url)
+    dishonest_hub.rotate(b"second", dishonest_hub.hub_ts, 0)
+    dishonest_hub.hub_ts += 1
+    log.checkpoint(dishonest_hub.key)
+    assert synced(dishonest_hub, session) == 1
     assert len(session.hub.hub_keys) == 2
 
 
 def test_h03_an_exported_set_refuses_a_retired_keys_checkpoint(
-    rotated: Any, home: Any, make_session: Callable[..., Any], tmp_path: Path
+    rotated: Any, portable_home: Any, make_session: Callable[..., Any], tmp_path: Path
 ) -> None:
     rotated.log(NAME).checkpoint(OLD)
-    session = make_session(rotated.url, "home", identity=home.open(None))
+    session = make_session(rotated.url, "home", identity=portable_home.open(None))
     with pytest.raises(Untrusted, match="expected witness_sigs of both"):
         portable.export(session, (NAME,), tmp_path / "set")
 
@@ -107,29 +107,35 @@ def asked(hub: Any, folder: Path, *pin: object, upto: int = 8) -> Any:
     return cli_binary.called(*words, *pin, cwd=folder)
 
 
-def test_h03_hub_checkpoint_wants_a_pin(hub: Any, tmp_path: Path) -> None:
-    reading_support.fill(hub, hub.log(NAME), 8, reading_support.Writer(b"w"), every=99)
-    done = asked(hub, tmp_path)
+def test_h03_hub_checkpoint_wants_a_pin(dishonest_hub: Any, tmp_path: Path) -> None:
+    reading_support.fill(
+        dishonest_hub, dishonest_hub.log(NAME), 8, reading_support.Writer(b"w"), every=99
+    )
+    done = asked(dishonest_hub, tmp_path)
     assert done.code == 4
     assert "nothing pins the hub" in json.loads(done.err or done.out)["detail"]
 
 
 def test_h03_hub_checkpoint_pins_by_name_file_or_client(
-    hub: Any, tmp_path: Path, make_session: Callable[..., Any]
+    dishonest_hub: Any, tmp_path: Path, make_session: Callable[..., Any]
 ) -> None:
-    reading_support.fill(hub, hub.log(NAME), 8, reading_support.Writer(b"w"), every=99)
-    (tmp_path / "hub-identity.cbor").write_bytes(hub.identity.encode())
-    (tmp_path / "hub-identity.sig").write_bytes(hub.identity.signature_by(hub.key))
-    session = make_session(hub.url, "met")
+    reading_support.fill(
+        dishonest_hub, dishonest_hub.log(NAME), 8, reading_support.Writer(b"w"), every=99
+    )
+    (tmp_path / "hub-identity.cbor").write_bytes(dishonest_hub.identity.encode())
+    (tmp_path / "hub-identity.sig").write_bytes(
+        dishonest_hub.identity.signature_by(dishonest_hub.key)
+    )
+    session = make_session(dishonest_hub.url, "met")
     for pin in (
-        ("--hub-id", hub.identity.hub_id.hex()),
+        ("--hub-id", dishonest_hub.identity.hub_id.hex()),
         ("--hub-identity", "hub-identity.cbor"),
         ("--client", session.root),
     ):
-        done = asked(hub, tmp_path, *pin)
+        done = asked(dishonest_hub, tmp_path, *pin)
         assert done.code == 0, done.err
         document = json.loads(done.out)
-        root = hub.log(NAME).peaks.root().hex()
+        root = dishonest_hub.log(NAME).peaks.root().hex()
         assert (document["mmr_root"], document["recomputed_from"]) == (root, 8)
 
 
@@ -148,20 +154,20 @@ def test_h03_hub_checkpoint_refuses_another_hub_and_an_identity_put_back(
     assert (done.code, "fewer keys" in done.out + done.err) == (3, True)
 
 
-def test_h03_hub_checkpoint_recomputes_the_root(hub: Any, tmp_path: Path) -> None:
+def test_h03_hub_checkpoint_recomputes_the_root(dishonest_hub: Any, tmp_path: Path) -> None:
     """The hub signs one root in receipt and checkpoint, and serves other messages."""
-    log = hub.log(NAME)
-    reading_support.fill(hub, log, 8, reading_support.Writer(b"w"), every=99)
+    log = dishonest_hub.log(NAME)
+    reading_support.fill(dishonest_hub, log, 8, reading_support.Writer(b"w"), every=99)
     other = EMPTY
     writer = reading_support.Writer(b"other")
     for seq in range(8):
         msg = writer.msg(log.label, seq)
         other = other.append(msg.leaf_hash())
-    wrong = replace(log.receipt(8), mmr_root=other.root()).signed(hub.key)
+    wrong = replace(log.receipt(8), mmr_root=other.root()).signed(dishonest_hub.key)
     log.pairs[7] = (log.pairs[7][0], wrong.encode())
-    made = log.checkpoint(hub.key)
-    log.checkpoints = [replace(made, mmr_root=other.root()).signed(hub.key)]
-    done = asked(hub, tmp_path, "--hub-id", hub.identity.hub_id.hex())
+    made = log.checkpoint(dishonest_hub.key)
+    log.checkpoints = [replace(made, mmr_root=other.root()).signed(dishonest_hub.key)]
+    done = asked(dishonest_hub, tmp_path, "--hub-id", dishonest_hub.identity.hub_id.hex())
     assert (done.code, "the messages have root" in done.out + done.err) == (3, True)
 
 
@@ -178,10 +184,12 @@ def test_h03_hub_checkpoint_refuses_a_retired_key_and_missing_witnesses(
     assert (done.code, "witness_sigs" in done.out + done.err) == (3, True)
 
 
-def test_h03_hub_checkpoint_starts_where_retention_left_off(hub: Any, tmp_path: Path) -> None:
-    log = hub.log(NAME)
-    reading_support.fill(hub, log, 8, reading_support.Writer(b"w"), every=99)
+def test_h03_hub_checkpoint_starts_where_retention_left_off(
+    dishonest_hub: Any, tmp_path: Path
+) -> None:
+    log = dishonest_hub.log(NAME)
+    reading_support.fill(dishonest_hub, log, 8, reading_support.Writer(b"w"), every=99)
     log.pruned = 5
-    done = asked(hub, tmp_path, "--hub-id", hub.identity.hub_id.hex())
+    done = asked(dishonest_hub, tmp_path, "--hub-id", dishonest_hub.identity.hub_id.hex())
     assert done.code == 0, done.err
     assert json.loads(done.out)["recomputed_from"] == 3

@@ -37,11 +37,11 @@ def items(path: Path) -> Iterator[Any]:
         yield cbor2.load(file)
 
 
-def test_holds_what_the_log_holds(owner: Session, hub: Any, tmp_path: Path) -> None:
+def test_holds_what_the_log_holds(owner: Session, dishonest_hub: Any, tmp_path: Path) -> None:
     done = portable.export(owner, NAMES, tmp_path / "set")
     assert (done.labels, done.pairs, done.checkpoints) == (2, 22, 4)
     assert (done.tokens, done.attachments) == (1, 1)
-    pairs = [pair for name in NAMES for pair in hub.log(name).pairs]
+    pairs = [pair for name in NAMES for pair in dishonest_hub.log(name).pairs]
     out = tmp_path / "set"
     assert list(items(out / "payloads.cborseq")) == [cbor2.loads(msg) for msg, _ in pairs]
     assert list(items(out / "receipts.cborseq")) == [cbor2.loads(item) for _, item in pairs]
@@ -71,12 +71,12 @@ def test_an_export_replaces_nothing(owner: Session, out: Path) -> None:
     assert manifest_of(out) == before
 
 
-def test_a_lie_leaves_no_set_behind(owner: Session, hub: Any, tmp_path: Path) -> None:
-    log = hub.log(NAMES[1])
+def test_a_lie_leaves_no_set_behind(owner: Session, dishonest_hub: Any, tmp_path: Path) -> None:
+    log = dishonest_hub.log(NAMES[1])
     msg, receipt = log.pairs[7]
     log.pairs[7] = (
         msg,
-        replace(Receipt.decode(receipt), mmr_root=h(b"x")).signed(hub.key).encode(),
+        replace(Receipt.decode(receipt), mmr_root=h(b"x")).signed(dishonest_hub.key).encode(),
     )
     with pytest.raises(Untrusted, match="stream_seq 8"):
         portable.export(owner, NAMES, tmp_path / "set")
@@ -85,7 +85,11 @@ def test_a_lie_leaves_no_set_behind(owner: Session, hub: Any, tmp_path: Path) ->
 
 
 def test_comes_in_as_a_client_directory(
-    out: Path, owner: Session, hub: Any, tmp_path: Path, make_session: Callable[..., Session]
+    out: Path,
+    owner: Session,
+    dishonest_hub: Any,
+    tmp_path: Path,
+    make_session: Callable[..., Session],
 ) -> None:
     done = portable.import_(out, tmp_path / "new")
     assert (done.is_new, done.labels, done.pairs, done.checkpoints) == (True, 2, 22, 4)
@@ -93,57 +97,67 @@ def test_comes_in_as_a_client_directory(
     assert new.open(None).client_id == owner.identity.client_id
     assert new.keystore.read_bytes() == (owner.root / "keystore.enc").read_bytes()
     state = load_state(new.state)
-    assert state.hubs[hub.url].identity == owner.hub
+    assert state.hubs[dishonest_hub.url].identity == owner.hub
     for name in NAMES:
-        view = state.views[hub.log(name).label]
-        assert (view.peaks, view.head) == (hub.log(name).peaks, hub.log(name).receipt(11))
+        view = state.views[dishonest_hub.log(name).label]
+        assert (view.peaks, view.head) == (
+            dishonest_hub.log(name).peaks,
+            dishonest_hub.log(name).receipt(11),
+        )
         assert view.cursors == {owner.identity.client_id: ClientCursor(6, 10)}
     assert len(list(items(new.receipts))) == 12
     assert (new.attachments / h(ATTACHMENT).hex()).read_bytes() == ATTACHMENT
     assert new.root.stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_mode & 0o77 for path in new.root.rglob("*")} == {0}
-    again = make_session(hub.url, "new", identity=new.open(None))
-    assert len(list(read(again, hub.labels(NAMES[0]), NAMES[0], from_seq=3))) == 9
+    again = make_session(dishonest_hub.url, "new", identity=new.open(None))
+    assert len(list(read(again, dishonest_hub.labels(NAMES[0]), NAMES[0], from_seq=3))) == 9
 
 
 def test_comes_back_into_the_directory_it_came_from(
-    out: Path, owner: Session, home: ClientDir, hub: Any
+    out: Path, owner: Session, portable_home: ClientDir, dishonest_hub: Any
 ) -> None:
-    before = load_state(home.state)
-    home.state.unlink()
-    done = portable.import_(out, home.root)
+    before = load_state(portable_home.state)
+    portable_home.state.unlink()
+    done = portable.import_(out, portable_home.root)
     assert (done.is_new, done.pairs) == (False, 22)
-    assert load_state(home.state).views == before.views
-    assert len(list(items(home.receipts))) == 12
-    portable.import_(out, home.root)
-    assert len(list(items(home.receipts))) == 12
+    assert load_state(portable_home.state).views == before.views
+    assert len(list(items(portable_home.receipts))) == 12
+    portable.import_(out, portable_home.root)
+    assert len(list(items(portable_home.receipts))) == 12
 
 
 def test_a_newer_view_stays_when_an_older_set_comes_in(
-    out: Path, owner: Session, home: ClientDir, hub: Any
+    out: Path, owner: Session, portable_home: ClientDir, dishonest_hub: Any
 ) -> None:
-    reading_support.fill(hub, hub.log(NAMES[0]), 3, reading_support.Writer(b"third"))
-    list(read(owner, hub.labels(NAMES[0]), NAMES[0]))
-    before = load_state(home.state)
-    portable.import_(out, home.root)
-    assert load_state(home.state) == before
+    reading_support.fill(
+        dishonest_hub, dishonest_hub.log(NAMES[0]), 3, reading_support.Writer(b"third")
+    )
+    list(read(owner, dishonest_hub.labels(NAMES[0]), NAMES[0]))
+    before = load_state(portable_home.state)
+    portable.import_(out, portable_home.root)
+    assert load_state(portable_home.state) == before
 
 
 def test_a_set_of_another_history_is_refused(
-    out: Path, owner: Session, home: ClientDir, hub: Any
+    out: Path, owner: Session, portable_home: ClientDir, dishonest_hub: Any
 ) -> None:
-    home.state.unlink()
+    portable_home.state.unlink()
     reading_support.fill(
-        hub, lying_hub.fork(hub, NAMES[0], 3), 5, reading_support.Writer(b"mallory")
+        dishonest_hub,
+        lying_hub.fork(dishonest_hub, NAMES[0], 3),
+        5,
+        reading_support.Writer(b"mallory"),
     )
-    other = reading_support.a_session(hub.url, home.root, identity=owner.identity)
-    list(read(other, hub.labels(NAMES[0]), NAMES[0]))
+    other = reading_support.a_session(
+        dishonest_hub.url, portable_home.root, identity=owner.identity
+    )
+    list(read(other, dishonest_hub.labels(NAMES[0]), NAMES[0]))
     other.api.transport.close()
-    before = home.state.read_bytes()
+    before = portable_home.state.read_bytes()
     with pytest.raises(Untrusted, match="another history"):
-        portable.import_(out, home.root)
-    assert home.state.read_bytes() == before
-    assert not home.receipts.exists()
+        portable.import_(out, portable_home.root)
+    assert portable_home.state.read_bytes() == before
+    assert not portable_home.receipts.exists()
 
 
 def test_another_identity_is_never_replaced(out: Path, tmp_path: Path) -> None:
@@ -165,14 +179,14 @@ def test_nothing_else_is_written_over(out: Path, tmp_path: Path) -> None:
 
 
 def test_a_pruned_beginning_is_carried_by_its_peaks(
-    owner: Session, hub: Any, tmp_path: Path
+    owner: Session, dishonest_hub: Any, tmp_path: Path
 ) -> None:
-    hub.log(NAMES[0]).pruned = 4
+    dishonest_hub.log(NAMES[0]).pruned = 4
     done = portable.export(owner, NAMES, tmp_path / "set")
     assert done.pairs == 18
     assert portable.import_(tmp_path / "set", tmp_path / "new").pairs == 18
-    view = load_state(tmp_path / "new" / "state.json").views[hub.log(NAMES[0]).label]
-    assert view.peaks == hub.log(NAMES[0]).peaks
+    view = load_state(tmp_path / "new" / "state.json").views[dishonest_hub.log(NAMES[0]).label]
+    assert view.peaks == dishonest_hub.log(NAMES[0]).peaks
 
 
 class Crash(BaseException):
@@ -181,13 +195,17 @@ class Crash(BaseException):
 
 @pytest.mark.parametrize("merges", [False, True])
 def test_a_crash_leaves_nothing_or_all(
-    merges: bool, out: Path, home: ClientDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    merges: bool,
+    out: Path,
+    portable_home: ClientDir,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (home.root / "state.json").unlink()
-    steps = _crashing(out, home, tmp_path, monkeypatch, merges, 10**6)
+    (portable_home.root / "state.json").unlink()
+    steps = _crashing(out, portable_home, tmp_path, monkeypatch, merges, 10**6)
     assert steps > 1
     for step in range(1, steps + 1):
-        assert _crashing(out, home, tmp_path, monkeypatch, merges, step) == step
+        assert _crashing(out, portable_home, tmp_path, monkeypatch, merges, step) == step
 
 
 def _crashing(
@@ -224,8 +242,10 @@ def _crashing(
     return count
 
 
-def test_memory_does_not_grow_with_the_set(owner: Session, hub: Any, tmp_path: Path) -> None:
-    log, writer = hub.log("record/long"), reading_support.Writer(b"w")
+def test_memory_does_not_grow_with_the_set(
+    owner: Session, dishonest_hub: Any, tmp_path: Path
+) -> None:
+    log, writer = dishonest_hub.log("record/long"), reading_support.Writer(b"w")
 
     def peak(name: str) -> int:
         tracemalloc.start()
@@ -236,18 +256,22 @@ def test_memory_does_not_grow_with_the_set(owner: Session, hub: Any, tmp_path: P
         finally:
             tracemalloc.stop()
 
-    reading_support.fill(hub, log, 2_000, writer)
+    reading_support.fill(dishonest_hub, log, 2_000, writer)
     peak("warm")
     small = peak("small")
-    reading_support.fill(hub, log, 6_000, writer)
+    reading_support.fill(dishonest_hub, log, 6_000, writer)
     assert peak("large") < 1.5 * small + 500_000
 
 
 def test_h02_a_set_is_verified_by_the_newest_identity_that_is_known(
-    hub: Any, out: Path, tmp_path: Path
+    dishonest_hub: Any, out: Path, tmp_path: Path
 ) -> None:
-    later = hub.identity.rotated(hub.key, SigningKey(h(b"next")).public, hub.hub_ts + 10, 0)
-    retired = hub.identity.rotated(hub.key, SigningKey(h(b"next")).public, hub.hub_ts - 10, 0)
+    later = dishonest_hub.identity.rotated(
+        dishonest_hub.key, SigningKey(h(b"next")).public, dishonest_hub.hub_ts + 10, 0
+    )
+    retired = dishonest_hub.identity.rotated(
+        dishonest_hub.key, SigningKey(h(b"next")).public, dishonest_hub.hub_ts - 10, 0
+    )
     portable.import_(out, tmp_path / "later", known=later)
     assert load_state(tmp_path / "later" / "state.json").named(later.hub_id)[0].identity == later
     with pytest.raises(Untrusted, match="valid at its hub_ts"):

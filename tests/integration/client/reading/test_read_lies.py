@@ -153,9 +153,11 @@ PAGES = {
 
 
 @pytest.fixture
-def session(hub: Any, make_session: Callable[..., Any]) -> Any:
-    reading_support.fill(hub, hub.log(NAME), SIZE, reading_support.Writer(b"alice"))
-    return make_session(hub.url)
+def session(dishonest_hub: Any, make_session: Callable[..., Any]) -> Any:
+    reading_support.fill(
+        dishonest_hub, dishonest_hub.log(NAME), SIZE, reading_support.Writer(b"alice")
+    )
+    return make_session(dishonest_hub.url)
 
 
 def handed_out(session: Any, hub: Any, detail: str, **requested: Any) -> list[int]:
@@ -168,28 +170,30 @@ def handed_out(session: Any, hub: Any, detail: str, **requested: Any) -> list[in
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_refuses(name: str, hub: Any, session: Any) -> None:
-    hub.lie, detail = PAGES[name]
-    assert handed_out(session, hub, detail) == [1, 2, 3, 4]
-    assert session.view(hub.log(NAME).label, NAME, 0).peaks.size == 4
+def test_refuses(name: str, dishonest_hub: Any, session: Any) -> None:
+    dishonest_hub.lie, detail = PAGES[name]
+    assert handed_out(session, dishonest_hub, detail) == [1, 2, 3, 4]
+    assert session.view(dishonest_hub.log(NAME).label, NAME, 0).peaks.size == 4
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_refuses_it_below_a_view_too(name: str, hub: Any, session: Any) -> None:
-    list(read(session, hub.labels(NAME), NAME))
-    hub.lie, detail = PAGES[name]
-    assert handed_out(session, hub, detail, from_seq=5) == []
+def test_refuses_it_below_a_view_too(name: str, dishonest_hub: Any, session: Any) -> None:
+    list(read(session, dishonest_hub.labels(NAME), NAME))
+    dishonest_hub.lie, detail = PAGES[name]
+    assert handed_out(session, dishonest_hub, detail, from_seq=5) == []
 
 
-def test_refuses_items_beyond_the_end_that_was_asked(hub: Any, session: Any) -> None:
+def test_refuses_items_beyond_the_end_that_was_asked(dishonest_hub: Any, session: Any) -> None:
     def more(asked: Any, answer: StreamResponse) -> StreamResponse:
         result: StreamResponse = replace(
-            hub.stream(replace(asked, to_seq=None, max_items=4)), to_seq=asked.to_seq
+            dishonest_hub.stream(replace(asked, to_seq=None, max_items=4)), to_seq=asked.to_seq
         )
         return result
 
-    hub.lie = on("/v1/stream", more)
-    assert handed_out(session, hub, "stream_seq 7: expected entries up to 6", to_seq=6) == [
+    dishonest_hub.lie = on("/v1/stream", more)
+    assert handed_out(
+        session, dishonest_hub, "stream_seq 7: expected entries up to 6", to_seq=6
+    ) == [
         1,
         2,
         3,
@@ -201,13 +205,13 @@ def with_proof_changed(change: dict[str, Any], item: Any) -> Any:
     return replace(item, mmr_proof=replace(item.mmr_proof, **change))
 
 
-def test_refuses_a_proof_that_is_missing_or_wrong(hub: Any, session: Any) -> None:
-    hub.lie = page(lambda item: replace(item, mmr_proof=None))
+def test_refuses_a_proof_that_is_missing_or_wrong(dishonest_hub: Any, session: Any) -> None:
+    dishonest_hub.lie = page(lambda item: replace(item, mmr_proof=None))
     detail = "stream_seq 8: the requested proof is missing"
-    assert handed_out(session, hub, detail, with_proof=True) == [1, 2, 3, 4]
+    assert handed_out(session, dishonest_hub, detail, with_proof=True) == [1, 2, 3, 4]
     for change in ({"peaks_after": (h(b"x"),)}, {"path": ()}, {"leaf_hash": h(b"x")}):
-        hub.lie = page(partial(with_proof_changed, change))
-        assert handed_out(session, hub, "stream_seq 8", from_seq=5, with_proof=True) == []
+        dishonest_hub.lie = page(partial(with_proof_changed, change))
+        assert handed_out(session, dishonest_hub, "stream_seq 8", from_seq=5, with_proof=True) == []
 
 
 PROOFS = {
@@ -226,36 +230,43 @@ PROOFS = {
 
 @pytest.mark.parametrize("name", PROOFS)
 @pytest.mark.parametrize("known", [3, 10])
-def test_refuses_a_proof_before_a_range_with(name: str, known: int, hub: Any, session: Any) -> None:
-    list(read(session, hub.labels(NAME), NAME, to_seq=known))
+def test_refuses_a_proof_before_a_range_with(
+    name: str, known: int, dishonest_hub: Any, session: Any
+) -> None:
+    list(read(session, dishonest_hub.labels(NAME), NAME, to_seq=known))
     before = session.state
-    hub.lie = proof(PROOFS[name])
-    assert handed_out(session, hub, "stream_seq", from_seq=7, to_seq=8) == []
+    dishonest_hub.lie = proof(PROOFS[name])
+    assert handed_out(session, dishonest_hub, "stream_seq", from_seq=7, to_seq=8) == []
     assert session.state == before
 
 
 @pytest.mark.parametrize("name", ["too few subtrees", "other subtrees", "another size"])
 def test_refuses_a_proof_to_a_reader_who_knows_nothing_with(
-    name: str, hub: Any, session: Any
+    name: str, dishonest_hub: Any, session: Any
 ) -> None:
-    hub.lie = proof(PROOFS[name])
-    assert handed_out(session, hub, "stream_seq", from_seq=7, to_seq=8) == []
+    dishonest_hub.lie = proof(PROOFS[name])
+    assert handed_out(session, dishonest_hub, "stream_seq", from_seq=7, to_seq=8) == []
 
 
-def test_refuses_a_log_that_ends_below_what_was_signed(hub: Any, session: Any) -> None:
-    list(read(session, hub.labels(NAME), NAME))
-    lying_hub.fork(hub, NAME, 9)
-    assert handed_out(session, hub, "the hub no longer has 12 entries") == []
-    assert handed_out(session, hub, "stream_seq 9: the log of the hub ends here", from_seq=10) == []
-    hub.logs.clear()
-    assert handed_out(session, hub, "the log of the hub ends here") == []
+def test_refuses_a_log_that_ends_below_what_was_signed(dishonest_hub: Any, session: Any) -> None:
+    list(read(session, dishonest_hub.labels(NAME), NAME))
+    lying_hub.fork(dishonest_hub, NAME, 9)
+    assert handed_out(session, dishonest_hub, "the hub no longer has 12 entries") == []
+    assert (
+        handed_out(
+            session, dishonest_hub, "stream_seq 9: the log of the hub ends here", from_seq=10
+        )
+        == []
+    )
+    dishonest_hub.logs.clear()
+    assert handed_out(session, dishonest_hub, "the log of the hub ends here") == []
 
 
-def test_refuses_another_hub_at_the_address(hub: Any, session: Any) -> None:
-    pairs = hub.log(NAME).pairs
-    hub.identity = hub_identity.new_identity(OTHER.public, 0, "none")
-    hub.key = OTHER
+def test_refuses_another_hub_at_the_address(dishonest_hub: Any, session: Any) -> None:
+    pairs = dishonest_hub.log(NAME).pairs
+    dishonest_hub.identity = hub_identity.new_identity(OTHER.public, 0, "none")
+    dishonest_hub.key = OTHER
     pairs[:] = [(raw, Receipt.decode(item).signed(OTHER).encode()) for raw, item in pairs]
-    labels = session.labels(NAME, hub.profile)
+    labels = session.labels(NAME, dishonest_hub.profile)
     with pytest.raises(Untrusted, match="SIG at stream_seq 1"):
         list(read(session, labels, NAME))

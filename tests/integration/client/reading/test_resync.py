@@ -31,15 +31,17 @@ def me() -> Any:
 
 
 @pytest.fixture
-def log(hub: Any, me: Any) -> Any:
+def log(dishonest_hub: Any, me: Any) -> Any:
     """23 entries, every other one our own, a checkpoint after each fourth."""
-    reading_support.fill(hub, hub.log(NAME), 23, me, reading_support.Writer(b"other"), every=4)
-    return hub.log(NAME)
+    reading_support.fill(
+        dishonest_hub, dishonest_hub.log(NAME), 23, me, reading_support.Writer(b"other"), every=4
+    )
+    return dishonest_hub.log(NAME)
 
 
 @pytest.fixture
-def session(hub: Any, log: Any, make_session: Callable[..., Any]) -> Any:
-    return make_session(hub.url)
+def session(dishonest_hub: Any, log: Any, make_session: Callable[..., Any]) -> Any:
+    return make_session(dishonest_hub.url)
 
 
 def synced(session: Session, hub: Any) -> Any:
@@ -54,15 +56,17 @@ def receipts(session: Session) -> list[Receipt]:
     return [item for _, item in cbor_items(session.root / "receipts.cborseq", Receipt)]
 
 
-def test_a_resync_tells_how_far_it_has_come(hub: Any, log: Any, session: Any) -> None:
+def test_a_resync_tells_how_far_it_has_come(dishonest_hub: Any, log: Any, session: Any) -> None:
     detail: list[tuple[int, int | None]] = []
-    resync(session, hub.labels(NAME), NAME, progress=lambda *how_far: detail.append(how_far))
+    resync(
+        session, dishonest_hub.labels(NAME), NAME, progress=lambda *how_far: detail.append(how_far)
+    )
     assert detail == sorted(detail)
     assert detail[-1] == (23, 23)
 
 
-def test_a_lost_view_is_replayed_from_the_start(hub: Any, log: Any, session: Any) -> None:
-    done = synced(session, hub)
+def test_a_lost_view_is_replayed_from_the_start(dishonest_hub: Any, log: Any, session: Any) -> None:
+    done = synced(session, dishonest_hub)
     assert (done.was, done.from_size, done.to_size, done.replayed) == (Was.LOST, 0, 23, 23)
     assert (done.first_seq, done.checkpoints_checked) == (1, 5)
     view = view_of(session, log)
@@ -71,16 +75,18 @@ def test_a_lost_view_is_replayed_from_the_start(hub: Any, log: Any, session: Any
     assert receipts(session) == [log.receipt(seq) for seq in range(1, 24, 2)]
 
 
-def test_a_view_that_is_behind_is_carried_on(hub: Any, log: Any, session: Any) -> None:
-    list(read(session, hub.labels(NAME), NAME, to_seq=10))
-    done = synced(session, hub)
+def test_a_view_that_is_behind_is_carried_on(dishonest_hub: Any, log: Any, session: Any) -> None:
+    list(read(session, dishonest_hub.labels(NAME), NAME, to_seq=10))
+    done = synced(session, dishonest_hub)
     assert (done.was, done.from_size, done.to_size, done.replayed) == (Was.BEHIND, 10, 23, 13)
     assert done.checkpoints_checked == 3
-    assert synced(session, hub).was is Was.CURRENT
+    assert synced(session, dishonest_hub).was is Was.CURRENT
 
 
-def test_a_label_without_entries_is_current(hub: Any, make_session: Callable[..., Any]) -> None:
-    done = synced(make_session(hub.url), hub)
+def test_a_label_without_entries_is_current(
+    dishonest_hub: Any, make_session: Callable[..., Any]
+) -> None:
+    done = synced(make_session(dishonest_hub.url), dishonest_hub)
     assert (done.was, done.to_size, done.replayed) == (Was.CURRENT, 0, 0)
 
 
@@ -94,67 +100,85 @@ def test_a_label_without_entries_is_current(hub: Any, make_session: Callable[...
         lambda view: replace(view, unlinked=replace(view.head, stream_seq=30)),
     ],
 )
-def test_a_damaged_view_is_made_again(damage: Any, hub: Any, log: Any, session: Any) -> None:
-    synced(session, hub)
+def test_a_damaged_view_is_made_again(
+    damage: Any, dishonest_hub: Any, log: Any, session: Any
+) -> None:
+    synced(session, dishonest_hub)
     good = view_of(session, log)
     wrong = replace(damage(good), cursors={session.identity.client_id: ClientCursor(99, 9)})
     session.keep(log.label, wrong)
-    done = synced(session, hub)
+    done = synced(session, dishonest_hub)
     assert (done.was, done.from_size, done.to_size) == (Was.DAMAGED, 0, 23)
     assert view_of(session, log) == good
 
 
-def test_a_receipt_in_a_damaged_view_still_counts(hub: Any, log: Any, session: Any) -> None:
-    synced(session, hub)
+def test_a_receipt_in_a_damaged_view_still_counts(
+    dishonest_hub: Any, log: Any, session: Any
+) -> None:
+    synced(session, dishonest_hub)
     view = view_of(session, log)
     session.keep(log.label, replace(view, peaks=Peaks(23, (h(b"x"),) * 4)))
-    reading_support.fill(hub, lying_hub.fork(hub, NAME, 9), 20, reading_support.Writer(b"mallory"))
+    reading_support.fill(
+        dishonest_hub,
+        lying_hub.fork(dishonest_hub, NAME, 9),
+        20,
+        reading_support.Writer(b"mallory"),
+    )
     with pytest.raises(Fork):
-        synced(session, hub)
+        synced(session, dishonest_hub)
 
 
 @pytest.mark.parametrize("grown", [14, 15, 40])
-def test_another_history_is_a_fork_and_the_state_stays(grown: int, hub: Any, session: Any) -> None:
-    synced(session, hub)
+def test_another_history_is_a_fork_and_the_state_stays(
+    grown: int, dishonest_hub: Any, session: Any
+) -> None:
+    synced(session, dishonest_hub)
     before = session.state
     reading_support.fill(
-        hub, lying_hub.fork(hub, NAME, 9), grown, reading_support.Writer(b"mallory")
+        dishonest_hub,
+        lying_hub.fork(dishonest_hub, NAME, 9),
+        grown,
+        reading_support.Writer(b"mallory"),
     )
     with pytest.raises(Fork) as caught:
-        synced(session, hub)
+        synced(session, dishonest_hub)
     assert caught.value.evidence.exists()
     assert session.state == before
 
 
-def test_a_log_that_went_back_is_refused_and_the_state_stays(hub: Any, session: Any) -> None:
-    synced(session, hub)
+def test_a_log_that_went_back_is_refused_and_the_state_stays(
+    dishonest_hub: Any, session: Any
+) -> None:
+    synced(session, dishonest_hub)
     before = session.state
-    lying_hub.fork(hub, NAME, 9)
+    lying_hub.fork(dishonest_hub, NAME, 9)
     with pytest.raises(Untrusted, match="stream_seq 23"):
-        synced(session, hub)
+        synced(session, dishonest_hub)
     assert session.state == before
 
 
 def test_an_unlinked_receipt_is_linked_when_the_log_holds_it(
-    hub: Any, log: Any, session: Any
+    dishonest_hub: Any, log: Any, session: Any
 ) -> None:
-    list(read(session, hub.labels(NAME), NAME, to_seq=3))
+    list(read(session, dishonest_hub.labels(NAME), NAME, to_seq=3))
     session.keep(log.label, view_of(session, log).noted(log.receipt(11)))
-    assert synced(session, hub).was is Was.BEHIND
+    assert synced(session, dishonest_hub).was is Was.BEHIND
     assert view_of(session, log).unlinked is None
 
 
-def test_a_resync_that_is_cut_short_goes_on_where_it_was(hub: Any, log: Any, session: Any) -> None:
-    hub.lie = lambda path, asked, answer: (
+def test_a_resync_that_is_cut_short_goes_on_where_it_was(
+    dishonest_hub: Any, log: Any, session: Any
+) -> None:
+    dishonest_hub.lie = lambda path, asked, answer: (
         replace(answer, items=answer.items[:4], next_cursor=asked.from_seq + 4)
         if path == "/v1/stream" and asked.from_seq < 9
         else b"\x00" if path == "/v1/stream" else answer
     )  # fmt: skip
     with pytest.raises(ValueError, match="byte 0"):
-        synced(session, hub)
+        synced(session, dishonest_hub)
     assert view_of(session, log).peaks.size == 8
-    hub.lie = None
-    done = synced(session, hub)
+    dishonest_hub.lie = None
+    done = synced(session, dishonest_hub)
     assert (done.was, done.from_size, done.replayed) == (Was.BEHIND, 8, 15)
 
 
@@ -183,70 +207,72 @@ def wrong_checkpoint(hub: Any, **changes: Any) -> Any:
     ],
 )
 def test_a_checkpoint_that_does_not_fit_is_refused(
-    changes: dict[str, Any], detail: str, hub: Any, session: Any
+    changes: dict[str, Any], detail: str, dishonest_hub: Any, session: Any
 ) -> None:
-    hub.lie = wrong_checkpoint(hub, **changes)
+    dishonest_hub.lie = wrong_checkpoint(dishonest_hub, **changes)
     with pytest.raises(Untrusted, match=detail):
-        synced(session, hub)
+        synced(session, dishonest_hub)
 
 
-def test_a_checkpoint_nobody_signed_is_refused(hub: Any, log: Any, session: Any) -> None:
+def test_a_checkpoint_nobody_signed_is_refused(dishonest_hub: Any, log: Any, session: Any) -> None:
     log.checkpoints[1] = replace(log.checkpoints[1], hub_sig=bytes(64))
     with pytest.raises(Untrusted, match="checkpoint 8 is not signed"):
-        synced(session, hub)
+        synced(session, dishonest_hub)
 
 
 @pytest.mark.parametrize("gone", [8, 9])
 def test_what_retention_took_away_is_tied_to_what_is_left(
-    gone: int, hub: Any, log: Any, session: Any
+    gone: int, dishonest_hub: Any, log: Any, session: Any
 ) -> None:
     log.pruned = gone
-    done = synced(session, hub)
+    done = synced(session, dishonest_hub)
     assert (done.was, done.first_seq, done.replayed) == (Was.LOST, gone + 1, 23 - gone)
     view = view_of(session, log)
     assert (view.peaks, view.head) == (log.peaks, log.receipt(23))
     assert view.cursors == {session.identity.client_id: ClientCursor(12, 22)}
-    assert synced(session, hub).was is Was.CURRENT
+    assert synced(session, dishonest_hub).was is Was.CURRENT
 
 
 def test_a_view_within_what_was_taken_away_is_carried_over_it(
-    hub: Any, log: Any, session: Any
+    dishonest_hub: Any, log: Any, session: Any
 ) -> None:
-    list(read(session, hub.labels(NAME), NAME, to_seq=3))
+    list(read(session, dishonest_hub.labels(NAME), NAME, to_seq=3))
     session.keep(log.label, view_of(session, log).noted(log.receipt(5)))
     log.pruned = 8
-    done = synced(session, hub)
+    done = synced(session, dishonest_hub)
     assert (done.was, done.from_size, done.first_seq, done.to_size) == (Was.BEHIND, 3, 9, 23)
     assert view_of(session, log).unlinked is None
 
 
 def test_a_receipt_of_ours_in_what_was_taken_away_must_lead_to_the_rest(
-    hub: Any, log: Any, session: Any
+    dishonest_hub: Any, log: Any, session: Any
 ) -> None:
-    list(read(session, hub.labels(NAME), NAME, to_seq=3))
-    wrong = replace(log.receipt(5), mmr_root=h(b"x")).signed(hub.key)
+    list(read(session, dishonest_hub.labels(NAME), NAME, to_seq=3))
+    wrong = replace(log.receipt(5), mmr_root=h(b"x")).signed(dishonest_hub.key)
     session.keep(log.label, view_of(session, log).noted(wrong))
     log.pruned = 8
     before = session.state
     with pytest.raises(Untrusted):
-        synced(session, hub)
+        synced(session, dishonest_hub)
     assert session.state == before
 
 
-def test_a_checkpoint_before_what_is_left_must_lead_to_it(hub: Any, log: Any, session: Any) -> None:
+def test_a_checkpoint_before_what_is_left_must_lead_to_it(
+    dishonest_hub: Any, log: Any, session: Any
+) -> None:
     log.pruned = 8
-    log.checkpoints[1] = replace(log.checkpoints[1], mmr_root=h(b"x")).signed(hub.key)
+    log.checkpoints[1] = replace(log.checkpoints[1], mmr_root=h(b"x")).signed(dishonest_hub.key)
     with pytest.raises(Untrusted, match="known root at size"):
-        synced(session, hub)
+        synced(session, dishonest_hub)
 
 
 def test_other_receipts_stay_when_those_of_a_label_are_made_again(
-    hub: Any, log: Any, session: Any
+    dishonest_hub: Any, log: Any, session: Any
 ) -> None:
-    foreign = replace(log.receipt(1), label=h(b"another label")).signed(hub.key)
+    foreign = replace(log.receipt(1), label=h(b"another label")).signed(dishonest_hub.key)
     stale = replace(log.receipt(4), leaf_hash=h(b"stale"))
     path = session.root / "receipts.cborseq"
     path.write_bytes(foreign.encode() + stale.encode() + log.receipt(1).encode()[:50])
-    synced(session, hub)
+    synced(session, dishonest_hub)
     assert receipts(session) == [*(log.receipt(seq) for seq in range(1, 24, 2)), foreign]
     assert path.stat().st_mode & 0o777 == 0o600

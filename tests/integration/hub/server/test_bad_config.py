@@ -62,10 +62,10 @@ def _principal(name: str, role: str, grants: str = "", key: str = KEY) -> str:
     ],
 )
 def test_refuses_to_start(
-    toml: str, named: list[str], make_hub: Callable[..., Any], veen: Callable[..., Any]
+    toml: str, named: list[str], make_hub: Callable[..., Any], run_veen: Callable[..., Any]
 ) -> None:
     hub = make_hub(toml=toml)
-    done = veen("hub", "start", *hub.arguments)
+    done = run_veen("hub", "start", *hub.arguments)
     assert done.returncode != 0
     assert [item for item in named if item not in done.stderr] == []
     assert "Traceback" not in done.stderr
@@ -73,10 +73,10 @@ def test_refuses_to_start(
 
 
 def test_refuses_a_missing_config_file(
-    make_hub: Callable[..., Any], veen: Callable[..., Any]
+    make_hub: Callable[..., Any], run_veen: Callable[..., Any]
 ) -> None:
     hub = make_hub("--config", "nowhere.toml")
-    done = veen("hub", "start", *hub.arguments)
+    done = run_veen("hub", "start", *hub.arguments)
     assert done.returncode != 0
     assert "nowhere.toml" in done.stderr
 
@@ -87,10 +87,10 @@ def test_refuses_a_missing_config_file(
     ids=["issuer", "listen", "any port"],
 )
 def test_refuses_a_bad_option_in_one_line(
-    options: tuple[str, str], make_hub: Callable[..., Any], veen: Callable[..., Any]
+    options: tuple[str, str], make_hub: Callable[..., Any], run_veen: Callable[..., Any]
 ) -> None:
     hub = make_hub(*options)
-    done = veen("hub", "start", "--data-dir", hub.data, *options)
+    done = run_veen("hub", "start", "--data-dir", hub.data, *options)
     assert done.returncode != 0
     assert options[1] in done.stderr
     assert "Traceback" not in done.stderr
@@ -98,9 +98,9 @@ def test_refuses_a_bad_option_in_one_line(
 
 @pytest.mark.parametrize("mode", [(), ("--foreground",)], ids=["background", "foreground"])
 def test_names_a_certificate_that_is_not_there(
-    mode: tuple[str, ...], make_hub: Callable[..., Any], veen: Callable[..., Any]
+    mode: tuple[str, ...], make_hub: Callable[..., Any], run_veen: Callable[..., Any]
 ) -> None:
     hub = make_hub("--tls-cert", "/nowhere/cert.pem", "--tls-key", "/nowhere/key.pem")
-    done = veen("hub", "start", *hub.arguments, *mode)
+    done = run_veen("hub", "start", *hub.arguments, *mode)
     assert done.returncode != 0
     assert "/nowhere/cert.pem" in done.stderr

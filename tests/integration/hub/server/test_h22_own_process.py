@@ -45,11 +45,11 @@ def gated(make_shared_hub: Callable[..., Any]) -> Any:
 
 
 def test_h22_a_port_that_another_hub_serves_is_refused(
-    gated: Any, make_hub: Callable[..., Any], veen: Callable[..., Any]
+    gated: Any, make_hub: Callable[..., Any], run_veen: Callable[..., Any]
 ) -> None:
     other = make_hub(*OPEN, port=gated.port)
     for mode in ((), ("--foreground",)):
-        done = veen("hub", "start", *other.arguments, *mode)
+        done = run_veen("hub", "start", *other.arguments, *mode)
         assert done.returncode == 4
         assert f"cannot listen on 127.0.0.1:{gated.port}" in done.stderr
         assert "answers" not in done.stdout
@@ -57,10 +57,12 @@ def test_h22_a_port_that_another_hub_serves_is_refused(
     assert gated.is_ready()
 
 
-def test_h22_a_directory_that_a_hub_holds_is_refused(gated: Any, veen: Callable[..., Any]) -> None:
+def test_h22_a_directory_that_a_hub_holds_is_refused(
+    gated: Any, run_veen: Callable[..., Any]
+) -> None:
     where = ("--data-dir", gated.data, "--listen", f"127.0.0.1:{gated.port}")
     for mode in ((), ("--foreground",)):
-        done = veen("hub", "start", *where, *OPEN, *mode)
+        done = run_veen("hub", "start", *where, *OPEN, *mode)
         assert done.returncode == 4
         assert "is held by another hub" in done.stderr
         assert "answers" not in done.stdout
@@ -137,23 +139,23 @@ def test_h22_a_start_that_is_interrupted_leaves_no_hub(
 
 
 def test_h29_to_stop_a_stopped_hub_is_no_error(
-    make_hub: Callable[..., Any], veen: Callable[..., Any]
+    make_hub: Callable[..., Any], run_veen: Callable[..., Any]
 ) -> None:
     hub = make_hub(*OPEN)
-    assert veen("hub", "start", *hub.arguments).returncode == 0
+    assert run_veen("hub", "start", *hub.arguments).returncode == 0
     pid = int((hub.data / "run" / "hub.pid").read_text())
-    done = veen("hub", "stop", "--data-dir", hub.data, "--json")
+    done = run_veen("hub", "stop", "--data-dir", hub.data, "--json")
     assert json.loads(done.stdout)["pid"] == pid
     for _ in range(2):
-        done = veen("hub", "stop", "--data-dir", hub.data)
+        done = run_veen("hub", "stop", "--data-dir", hub.data)
         assert done.returncode == 0
         assert done.stdout == f"no hub runs on {hub.data}: nothing to stop\n"
 
 
 def test_h29_a_directory_that_does_not_exist_is_not_called_stopped(
-    tmp_path: Path, veen: Callable[..., Any]
+    tmp_path: Path, run_veen: Callable[..., Any]
 ) -> None:
-    done = veen("hub", "stop", "--data-dir", tmp_path / "mistyped")
+    done = run_veen("hub", "stop", "--data-dir", tmp_path / "mistyped")
     assert (done.returncode, done.stdout) == (4, "")
     assert f"no hub runs on {tmp_path / 'mistyped'}, which does not exist" in done.stderr
 
@@ -186,12 +188,12 @@ def test_h29_commands_to_copy_are_quoted(tmp_path: Path, refusal: Callable[[Path
 
 
 def test_h29_a_held_directory_without_a_hub_is_not_called_stopped(
-    tmp_path: Path, veen: Callable[..., Any]
+    tmp_path: Path, run_veen: Callable[..., Any]
 ) -> None:
     datadir = DataDir(tmp_path)
     datadir.create()
     lock = DataDirLock(datadir)
-    done = veen("hub", "stop", "--data-dir", tmp_path)
+    done = run_veen("hub", "stop", "--data-dir", tmp_path)
     lock.release()
     assert done.returncode == 4
     assert "held by another process" in done.stderr

@@ -25,10 +25,10 @@ def hub(make_hub: Callable[..., Any]) -> Any:
 
 
 @pytest.fixture(scope="module")
-def started(make_shared_hub: Callable[..., Any], veen: Callable[..., Any]) -> Any:
+def started(make_shared_hub: Callable[..., Any], run_veen: Callable[..., Any]) -> Any:
     """Started in the background, as an operator does."""
     hub = make_shared_hub("--admission", "open", "--reads", "open")
-    done = veen("hub", "start", *hub.arguments)
+    done = run_veen("hub", "start", *hub.arguments)
     assert done.returncode == 0, done.stderr
     hub.said = done
     return hub
@@ -56,9 +56,11 @@ def test_open_modes_warn_loudly(started: Any) -> None:
     ]  # fmt: skip
 
 
-def test_a_plain_start_is_closed_and_does_not_warn(make_hub: Any, veen: Callable[..., Any]) -> None:
+def test_a_plain_start_is_closed_and_does_not_warn(
+    make_hub: Any, run_veen: Callable[..., Any]
+) -> None:
     hub = make_hub()
-    done = veen("hub", "start", *hub.arguments)
+    done = run_veen("hub", "start", *hub.arguments)
     assert done.returncode == 0
     assert "WARNING" not in done.stderr
     status = hub.client().status
@@ -68,13 +70,13 @@ def test_a_plain_start_is_closed_and_does_not_warn(make_hub: Any, veen: Callable
 
 
 def test_status_key_health_and_metrics_tell_of_the_hub(
-    started: Any, veen: Callable[..., Any]
+    started: Any, run_veen: Callable[..., Any]
 ) -> None:
     client = started.client()
     writer = client.writer(spec_objects.key("alice"), STREAM)
     receipts = client.submit_batch([writer.msg(b"%d" % n) for n in range(3)])
     status, key, health = (
-        json.loads(veen("hub", command, "--hub", started.url, "--json").stdout)
+        json.loads(run_veen("hub", command, "--hub", started.url, "--json").stdout)
         for command in ("status", "key", "health")
     )
     assert status["hub_id"] == client.hub_id.hex()
@@ -90,13 +92,13 @@ def test_status_key_health_and_metrics_tell_of_the_hub(
         "ok": True, "profile_id": spec_objects.PROFILE_ID.hex(), "peaks_count": 2,
         "last_stream_seq": 3, "last_mmr_root": receipts[-1][4].hex(),
     }  # fmt: skip
-    metrics = veen("hub", "metrics", "--hub", started.url, "--raw")
+    metrics = run_veen("hub", "metrics", "--hub", started.url, "--raw")
     assert metrics.returncode == 0
     assert "veen_submit_ok_total 3.0" in metrics.stdout.splitlines()
 
 
-def test_a_hub_that_is_not_there_is_a_network_error(hub: Any, veen: Callable[..., Any]) -> None:
-    done = veen("hub", "status", "--hub", hub.url)
+def test_a_hub_that_is_not_there_is_a_network_error(hub: Any, run_veen: Callable[..., Any]) -> None:
+    done = run_veen("hub", "status", "--hub", hub.url)
     assert done.returncode == 2
     assert "does not answer" in done.stderr
     assert "Traceback" not in done.stderr
@@ -104,14 +106,14 @@ def test_a_hub_that_is_not_there_is_a_network_error(hub: Any, veen: Callable[...
 
 @pytest.mark.parametrize("mode", ["background", "foreground"])
 def test_only_the_owner_may_look_into_the_directory(
-    mode: str, hub: Any, veen: Callable[..., Any]
+    mode: str, hub: Any, run_veen: Callable[..., Any]
 ) -> None:
     before = os.umask(0o022)
     try:
         if mode == "foreground":
             hub.start()
         else:
-            assert veen("hub", "start", *hub.arguments).returncode == 0
+            assert run_veen("hub", "start", *hub.arguments).returncode == 0
         client = hub.client()
         writer = client.writer(spec_objects.key("alice"), STREAM)
         client.submit(writer.msg(b"1"))
@@ -129,7 +131,7 @@ def test_only_the_owner_may_look_into_the_directory(
 
 
 def test_stop_is_graceful_and_port_and_directory_are_free_at_once(
-    stream: str, started: Any, veen: Callable[..., Any]
+    stream: str, started: Any, run_veen: Callable[..., Any]
 ) -> None:
     producers = [
         hub_load.Producer(started.client().writer(spec_objects.key(f"{n}"), stream))
@@ -139,11 +141,11 @@ def test_stop_is_graceful_and_port_and_directory_are_free_at_once(
         pid = _pid(started)
         with hub_load.working(started, producers):
             hub_load.wait_for_promises(producers, 5)
-            stopped = veen("hub", "stop", "--data-dir", started.data)
+            stopped = run_veen("hub", "stop", "--data-dir", started.data)
         assert (stopped.returncode, stopped.stdout) == (0, f"stopped hub {pid}\n")
         assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie"
         assert (started.data / "lock").read_text() == ""
-        again = veen("hub", "start", *started.arguments)
+        again = run_veen("hub", "start", *started.arguments)
         assert again.returncode == 0, again.stderr
     client = started.client()
     for producer in producers:
@@ -154,18 +156,18 @@ def test_stop_is_graceful_and_port_and_directory_are_free_at_once(
     assert sum(len(producer.promised) for producer in producers) == log.mmr.size
 
 
-def test_stop_without_a_hub_says_so(hub: Any, veen: Callable[..., Any]) -> None:
-    missing = veen("hub", "stop", "--data-dir", hub.data)
+def test_stop_without_a_hub_says_so(hub: Any, run_veen: Callable[..., Any]) -> None:
+    missing = run_veen("hub", "stop", "--data-dir", hub.data)
     assert missing.returncode == 4
     assert "which does not exist" in missing.stderr
     hub.data.mkdir(parents=True)
-    done = veen("hub", "stop", "--data-dir", hub.data)
+    done = run_veen("hub", "stop", "--data-dir", hub.data)
     assert done.returncode == 0
     assert "no hub runs on" in done.stdout
 
 
 def test_stop_leaves_a_stranger_with_a_recycled_pid_alone(
-    hub: Any, veen: Callable[..., Any]
+    hub: Any, run_veen: Callable[..., Any]
 ) -> None:
     """A killed hub leaves its PID file; the number may belong to anyone by now."""
     hub.start()
@@ -173,7 +175,7 @@ def test_stop_leaves_a_stranger_with_a_recycled_pid_alone(
     stranger = subprocess.Popen(["sleep", "60"])
     try:
         (hub.data / "run" / "hub.pid").write_text(f"{stranger.pid}\n")
-        done = veen("hub", "stop", "--data-dir", hub.data, timeout=20)
+        done = run_veen("hub", "stop", "--data-dir", hub.data, timeout=20)
         assert stranger.poll() is None, "the stranger was ended"
         assert "no hub runs on" in done.stdout
     finally:
@@ -182,11 +184,11 @@ def test_stop_leaves_a_stranger_with_a_recycled_pid_alone(
 
 
 def test_a_port_in_use_is_refused(
-    hub: Any, make_hub: Callable[..., Any], veen: Callable[..., Any]
+    hub: Any, make_hub: Callable[..., Any], run_veen: Callable[..., Any]
 ) -> None:
     hub.start()
     other = make_hub("--admission", "open", name="other", port=hub.port)
-    done = veen("hub", "start", *other.arguments, "--foreground", timeout=60)
+    done = run_veen("hub", "start", *other.arguments, "--foreground", timeout=60)
     assert done.returncode != 0
     assert "in use" in done.stderr
     assert hub.client().hub_id

@@ -26,14 +26,14 @@ read = ["*"]
 
 
 def test_no_plaintext_and_no_key_is_left_in_logs_or_files(
-    make_hub: Callable[..., Any], veen: Callable[..., Any]
+    make_hub: Callable[..., Any], run_veen: Callable[..., Any]
 ) -> None:
     hub = make_hub(toml=TOML)
-    started = veen("hub", "start", *hub.arguments)
+    started = run_veen("hub", "start", *hub.arguments)
     assert started.returncode == 0, started.stderr
     reader, alice = spec_objects.reader_key("reader"), spec_objects.key("alice")
     _use(hub.client(), reader, alice)
-    stopped = veen("hub", "stop", "--data-dir", hub.data)
+    stopped = run_veen("hub", "stop", "--data-dir", hub.data)
     (key_file,) = (hub.data / "keys").iterdir()
     secrets = [PLAINTEXT, TOKEN.encode(), bytes(reader), bytes(alice), key_file.read_bytes()]
     needles = [form for secret in secrets for form in _forms(secret)]

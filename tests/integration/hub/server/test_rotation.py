@@ -23,15 +23,15 @@ STREAM = "record/a"
 
 
 def test_a_rotated_key_signs_from_then_on_and_the_old_one_is_still_known(
-    open_hub: Any, veen: Callable[..., Any]
+    open_hub: Any, run_veen: Callable[..., Any]
 ) -> None:
     client = open_hub.client()
     hub_id, (old,) = client.hub_id, client.hub_pks
     writer = client.writer(spec_objects.key("alice"), STREAM)
     before = client.submit(writer.msg(b"before"))
-    assert _rotate(open_hub, veen).returncode != 0
+    assert _rotate(open_hub, run_veen).returncode != 0
     open_hub.stop()
-    done = _rotate(open_hub, veen, "--overlap-sec", 3_600)
+    done = _rotate(open_hub, run_veen, "--overlap-sec", 3_600)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     client = open_hub.start().client()
@@ -47,7 +47,7 @@ def test_a_rotated_key_signs_from_then_on_and_the_old_one_is_still_known(
 
 
 def test_a_checkpoint_of_the_overlap_carries_both_witnesses(
-    open_hub: Any, veen: Callable[..., Any]
+    open_hub: Any, run_veen: Callable[..., Any]
 ) -> None:
     client = open_hub.client()
     writer = client.writer(spec_objects.key("alice"), STREAM)
@@ -55,7 +55,7 @@ def test_a_checkpoint_of_the_overlap_carries_both_witnesses(
     alone = client.checkpoint(writer.label, 1)
     assert len(alone) == 7
     open_hub.stop()
-    assert _rotate(open_hub, veen).returncode == 0
+    assert _rotate(open_hub, run_veen).returncode == 0
     client = open_hub.start().client()
     old, new = client.hub_pks
     checkpoint = client.checkpoint(writer.label, 2)
@@ -64,17 +64,17 @@ def test_a_checkpoint_of_the_overlap_carries_both_witnesses(
         assert any(spec_objects.signed_by(public, sig, checkpoint[:6]) for sig in checkpoint[7])
     good, single = _checkpoint_file(open_hub, 2), _checkpoint_file(open_hub, 1)
     keys = ("--old-key", old.hex(), "--new-key", new.hex())
-    assert veen("hub", "verify-rotation", "--checkpoint", good, *keys).returncode == 0
-    refused = veen("hub", "verify-rotation", "--checkpoint", single, *keys)
+    assert run_veen("hub", "verify-rotation", "--checkpoint", good, *keys).returncode == 0
+    refused = run_veen("hub", "verify-rotation", "--checkpoint", single, *keys)
     assert refused.returncode == 3
     assert "not witnessed" in refused.stderr
 
 
 def test_after_the_overlap_the_old_key_witnesses_no_more(
-    open_hub: Any, veen: Callable[..., Any], wait_until: Callable[..., None]
+    open_hub: Any, run_veen: Callable[..., Any], wait_until: Callable[..., None]
 ) -> None:
     open_hub.stop()
-    assert _rotate(open_hub, veen, "--overlap-sec", 0).returncode == 0
+    assert _rotate(open_hub, run_veen, "--overlap-sec", 0).returncode == 0
     client = open_hub.start().client()
     end = client.status["hub_keys"][0]["valid_until"]
     wait_until(lambda: client.http.get("/readyz").json()["hub_ts"] > end, 10, "the end of the key")
@@ -87,7 +87,7 @@ def test_after_the_overlap_the_old_key_witnesses_no_more(
     "keys", [("zz", "11" * 32), ("11", "11" * 32)], ids=["no hex", "too short"]
 )
 def test_a_key_that_is_none_is_refused_in_one_line(
-    keys: tuple[str, str], open_hub: Any, veen: Callable[..., Any]
+    keys: tuple[str, str], open_hub: Any, run_veen: Callable[..., Any]
 ) -> None:
     client = open_hub.client()
     writer = client.writer(spec_objects.key("alice"), STREAM)
@@ -95,17 +95,17 @@ def test_a_key_that_is_none_is_refused_in_one_line(
     client.checkpoint(writer.label, 1)
     path = _checkpoint_file(open_hub, 1)
     named = ("--old-key", keys[0], "--new-key", keys[1])
-    done = veen("hub", "verify-rotation", "--checkpoint", path, *named)
+    done = run_veen("hub", "verify-rotation", "--checkpoint", path, *named)
     assert done.returncode != 0
     assert "Traceback" not in done.stderr
 
 
 def test_h30_a_hub_speaks_tls_with_aead_suites_only(
-    make_hub: Callable[..., Any], veen: Callable[..., Any], tmp_path: Path
+    make_hub: Callable[..., Any], run_veen: Callable[..., Any], tmp_path: Path
 ) -> None:
     cert, key = _self_signed(tmp_path)
     hub = make_hub("--admission", "open", "--reads", "open", "--tls-cert", cert, "--tls-key", key)
-    done = veen("hub", "start", *hub.arguments)
+    done = run_veen("hub", "start", *hub.arguments)
     assert done.returncode == 0, done.stderr
     client = hub.client(tls=ssl.create_default_context(cafile=cert))
     writer = client.writer(spec_objects.key("alice"), STREAM)

@@ -31,12 +31,12 @@ def seeds(bench: Any) -> list[str]:
 
 
 @pytest.fixture
-def filled(bench: Any) -> Any:
+def filled(hub_bench: Any) -> Any:
     client, stream = driven_hub.a_key("client"), driven_hub.STREAMS[0]
-    token = bench.authorize(client)
-    bench.send(client, stream, token, 3)
-    bench.more = lambda: bench.send(client, stream, token, 1)
-    return bench
+    token = hub_bench.authorize(client)
+    hub_bench.send(client, stream, token, 3)
+    hub_bench.more = lambda: hub_bench.send(client, stream, token, 1)
+    return hub_bench
 
 
 def test_h02_a_retired_seed_is_deleted_after_the_overlap(filled: Any) -> None:

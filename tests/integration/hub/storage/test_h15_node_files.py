@@ -30,12 +30,12 @@ EPOCHS = driven_hub.STREAMS[1]
 
 
 @pytest.fixture
-def filled(bench: Any) -> Any:
+def filled(hub_bench: Any) -> Any:
     """A hub with two sealed chunks of 8 entries and 3 in the open one."""
-    bench.client = driven_hub.a_key("client")
-    bench.token = bench.authorize(bench.client)
-    bench.send(bench.client, STREAM, bench.token, 19)
-    return bench
+    hub_bench.client = driven_hub.a_key("client")
+    hub_bench.token = hub_bench.authorize(hub_bench.client)
+    hub_bench.send(hub_bench.client, STREAM, hub_bench.token, 19)
+    return hub_bench
 
 
 def nodes_of(bench: Any) -> Path:
@@ -177,7 +177,7 @@ def test_h15_a_sound_start_reads_no_sealed_chunk(
 
 
 def test_h15_node_files_and_their_directory_are_synced(
-    bench: Any, monkeypatch: pytest.MonkeyPatch
+    hub_bench: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: set[str] = set()
 
@@ -189,14 +189,14 @@ def test_h15_node_files_and_their_directory_are_synced(
         return sync
 
     client = driven_hub.a_key("client")
-    token = bench.authorize(client)
+    token = hub_bench.authorize(client)
     monkeypatch.setattr(os, "fsync", noted(os.fsync))
-    bench.send(client, STREAM, token)
-    assert str(bench.datadir.derived) in synced
+    hub_bench.send(client, STREAM, token)
+    assert str(hub_bench.datadir.derived) in synced
     monkeypatch.setattr(os, "fdatasync", noted(os.fdatasync))
-    bench.send(client, STREAM, token, 8)
-    assert str(nodes_of(bench)) in synced
-    bench.stop()
+    hub_bench.send(client, STREAM, token, 8)
+    assert str(nodes_of(hub_bench)) in synced
+    hub_bench.stop()
 
 
 # What a hub without this defence left behind.

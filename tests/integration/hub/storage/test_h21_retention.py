@@ -11,8 +11,8 @@ from support.hub import driven_hub
 DAY = 86_400
 
 
-def test_h21_a_clock_that_is_ahead_lets_nothing_go(golden: Path) -> None:
-    datadir = DataDir(golden)
+def test_h21_a_clock_that_is_ahead_lets_nothing_go(golden_hub: Path) -> None:
+    datadir = DataDir(golden_hub)
     latest = hub_time(datadir, driven_hub.START + 1_000 * DAY)
     assert latest < driven_hub.START + DAY
     assert hub_time(datadir, latest + 50 * DAY) == latest

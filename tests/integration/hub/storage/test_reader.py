@@ -24,15 +24,17 @@ class CountingDir(DataDir):
 
 
 @pytest.fixture
-def reader(copy: Path) -> LogReader:
+def reader(hub_copy: Path) -> LogReader:
     CountingDir.asked.clear()
-    return LogReader(CountingDir(copy), driven_hub.LIMITS)
+    return LogReader(CountingDir(hub_copy), driven_hub.LIMITS)
 
 
 @pytest.fixture
-def label(copy: Path) -> bytes:
+def label(hub_copy: Path) -> bytes:
     """The label of record/a: two sealed chunks of eight, and an open one."""
-    return bytes.fromhex(driven_hub.the(copy, "log/*-00000000000000000017.open").name.split("-")[1])
+    return bytes.fromhex(
+        driven_hub.the(hub_copy, "log/*-00000000000000000017.open").name.split("-")[1]
+    )
 
 
 def test_a_range_over_three_chunks_opens_three_files(reader: LogReader, label: bytes) -> None:
@@ -46,22 +48,22 @@ def test_a_range_over_three_chunks_opens_three_files(reader: LogReader, label: b
 
 
 def test_a_chunk_that_is_taken_away_while_it_is_read_is_read_to_its_end(
-    reader: LogReader, label: bytes, copy: Path
+    reader: LogReader, label: bytes, hub_copy: Path
 ) -> None:
     entries = reader.entries(label, 1, 16)
     next(entries)
     for name in (layout.ChunkName(label, 1, 8), layout.ChunkName(label, 9, 16)):
-        (copy / layout.chunk(name)).unlink()
+        (hub_copy / layout.chunk(name)).unlink()
     assert [next(entries).seq for _ in range(7)] == list(range(2, 9))
     with pytest.raises(Pruned, match="stream_seq 9"):
         next(entries)
 
 
 def test_a_chunk_that_is_sealed_while_it_is_read_is_read_to_its_end(
-    reader: LogReader, label: bytes, copy: Path
+    reader: LogReader, label: bytes, hub_copy: Path
 ) -> None:
     entries = reader.entries(label, 17, 24)
     next(entries)
-    name = copy / layout.open_chunk(layout.OpenChunkName(label, 17))
+    name = hub_copy / layout.open_chunk(layout.OpenChunkName(label, 17))
     name.rename(name.with_suffix(".renamed"))
     assert [entry.seq for entry in entries] == list(range(18, 25))

@@ -29,17 +29,17 @@ def proofs(root: Path) -> list[bytes]:
     return result
 
 
-def test_a_sound_state_agrees(copy: Path) -> None:
-    report = driven_hub.rebuild(copy)
+def test_a_sound_state_agrees(hub_copy: Path) -> None:
+    report = driven_hub.rebuild(hub_copy)
     assert (report.agreed, report.labels, report.entries) == (True, 4, 43)
 
 
-def test_a_lost_state_is_the_same_again(copy: Path, golden: Path) -> None:
-    shutil.rmtree(copy / "derived")
-    assert not driven_hub.rebuild(copy).agreed
-    assert proofs(copy) == proofs(golden)
-    assert driven_hub.check(copy).derived == ()
-    assert not list(copy.glob("derived.*"))
+def test_a_lost_state_is_the_same_again(hub_copy: Path, golden_hub: Path) -> None:
+    shutil.rmtree(hub_copy / "derived")
+    assert not driven_hub.rebuild(hub_copy).agreed
+    assert proofs(hub_copy) == proofs(golden_hub)
+    assert driven_hub.check(hub_copy).derived == ()
+    assert not list(hub_copy.glob("derived.*"))
 
 
 @pytest.mark.parametrize(
@@ -59,86 +59,86 @@ def test_a_lost_state_is_the_same_again(copy: Path, golden: Path) -> None:
         "DELETE FROM entries WHERE label_no = 2 AND seq = 24",
     ],
 )
-def test_a_wrong_row_is_reported_and_repaired(copy: Path, change: str) -> None:
-    index = Index(copy / "derived" / "index.sqlite", writable=True)
+def test_a_wrong_row_is_reported_and_repaired(hub_copy: Path, change: str) -> None:
+    index = Index(hub_copy / "derived" / "index.sqlite", writable=True)
     index._db.execute(change)
     index.close()
-    report = driven_hub.check(copy)
+    report = driven_hub.check(hub_copy)
     assert report.ok
     assert all(item.endswith("run `veen hub rebuild`") for item in report.derived)
     assert report.derived
-    assert not driven_hub.rebuild(copy).agreed
-    assert driven_hub.check(copy).derived == ()
+    assert not driven_hub.rebuild(hub_copy).agreed
+    assert driven_hub.check(hub_copy).derived == ()
 
 
-def test_damaged_nodes_are_reported_and_repaired(copy: Path, golden: Path) -> None:
-    for path in copy.glob("derived/nodes-*"):
+def test_damaged_nodes_are_reported_and_repaired(hub_copy: Path, golden_hub: Path) -> None:
+    for path in hub_copy.glob("derived/nodes-*"):
         path.write_bytes(path.read_bytes()[:-40] + bytes(40))
-    assert len(driven_hub.check(copy).derived) == 4
-    assert len(driven_hub.rebuild(copy).differed) == 4
-    assert proofs(copy) == proofs(golden)
+    assert len(driven_hub.check(hub_copy).derived) == 4
+    assert len(driven_hub.rebuild(hub_copy).differed) == 4
+    assert proofs(hub_copy) == proofs(golden_hub)
 
 
-def test_a_file_that_is_no_index_is_replaced(copy: Path) -> None:
-    (copy / "derived" / "index.sqlite").write_bytes(b"not an index" * 1000)
-    assert driven_hub.check(copy).derived
-    assert not driven_hub.rebuild(copy).agreed
-    assert driven_hub.check(copy).derived == ()
+def test_a_file_that_is_no_index_is_replaced(hub_copy: Path) -> None:
+    (hub_copy / "derived" / "index.sqlite").write_bytes(b"not an index" * 1000)
+    assert driven_hub.check(hub_copy).derived
+    assert not driven_hub.rebuild(hub_copy).agreed
+    assert driven_hub.check(hub_copy).derived == ()
 
 
-def test_rates_are_rebuilt_over_all_labels(bench: Any) -> None:
+def test_rates_are_rebuilt_over_all_labels(hub_bench: Any) -> None:
     client = driven_hub.a_key("client")
-    token = bench.authorize(client, Rate(per_sec=1, burst=4))
+    token = hub_bench.authorize(client, Rate(per_sec=1, burst=4))
     for stream in (*driven_hub.STREAMS, *driven_hub.STREAMS):
-        bench.send(client, stream, token)
-        bench.now += 2
-    before = bench.committer.log.index.bucket(token.auth_ref())
-    bench.stop()
-    shutil.rmtree(bench.datadir.derived)
-    driven_hub.rebuild(bench.root)
-    bench.start()
-    assert bench.committer.log.index.bucket(token.auth_ref()) == before
-    bench.stop()
+        hub_bench.send(client, stream, token)
+        hub_bench.now += 2
+    before = hub_bench.committer.log.index.bucket(token.auth_ref())
+    hub_bench.stop()
+    shutil.rmtree(hub_bench.datadir.derived)
+    driven_hub.rebuild(hub_bench.root)
+    hub_bench.start()
+    assert hub_bench.committer.log.index.bucket(token.auth_ref()) == before
+    hub_bench.stop()
 
 
-def test_a_fault_of_the_log_changes_nothing(copy: Path) -> None:
-    path = driven_hub.the(copy, "log/*.log")
+def test_a_fault_of_the_log_changes_nothing(hub_copy: Path) -> None:
+    path = driven_hub.the(hub_copy, "log/*.log")
     path.write_bytes(path.read_bytes()[:-1])
-    before = (copy / "derived" / "index.sqlite").read_bytes()
+    before = (hub_copy / "derived" / "index.sqlite").read_bytes()
     with pytest.raises(Damaged, match="veen hub verify"):
-        driven_hub.rebuild(copy)
-    assert (copy / "derived" / "index.sqlite").read_bytes() == before
+        driven_hub.rebuild(hub_copy)
+    assert (hub_copy / "derived" / "index.sqlite").read_bytes() == before
 
 
-def test_receipts_the_index_knows_are_not_forgotten(copy: Path) -> None:
-    path = driven_hub.the(copy, "log/*-00000000000000000017.open")
+def test_receipts_the_index_knows_are_not_forgotten(hub_copy: Path) -> None:
+    path = driven_hub.the(hub_copy, "log/*-00000000000000000017.open")
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(Damaged, match="receipts up to 24"):
-        driven_hub.rebuild(copy)
+        driven_hub.rebuild(hub_copy)
 
 
-def test_a_torn_tail_is_left_to_recovery(copy: Path) -> None:
-    path = driven_hub.the(copy, "log/*-00000000000000000017.open")
+def test_a_torn_tail_is_left_to_recovery(hub_copy: Path) -> None:
+    path = driven_hub.the(hub_copy, "log/*-00000000000000000017.open")
     path.write_bytes(path.read_bytes() + b"\x01\x00torn")
-    assert driven_hub.rebuild(copy).agreed
+    assert driven_hub.rebuild(hub_copy).agreed
 
 
-def test_a_first_entry_that_was_never_whole_leaves_no_label(copy: Path) -> None:
-    path = copy / "log" / f"chunk-{'ab' * 32}-{1:020d}.open"
+def test_a_first_entry_that_was_never_whole_leaves_no_label(hub_copy: Path) -> None:
+    path = hub_copy / "log" / f"chunk-{'ab' * 32}-{1:020d}.open"
     path.write_bytes(b"\x01\x00torn")
-    assert driven_hub.rebuild(copy).agreed
+    assert driven_hub.rebuild(hub_copy).agreed
     assert not path.exists()
-    assert driven_hub.the(copy, "evidence/tail-*").read_bytes() == b"\x01\x00torn"
-    driven_hub.Bench(copy, now=driven_hub.START + 10**6).stop()
+    assert driven_hub.the(hub_copy, "evidence/tail-*").read_bytes() == b"\x01\x00torn"
+    driven_hub.Bench(hub_copy, now=driven_hub.START + 10**6).stop()
 
 
-def test_a_swap_that_crashed_half_way_is_taken_up(copy: Path) -> None:
-    (copy / "derived").rename(copy / "derived.old")
-    assert driven_hub.rebuild(copy).agreed
-    assert not (copy / "derived.old").exists()
+def test_a_swap_that_crashed_half_way_is_taken_up(hub_copy: Path) -> None:
+    (hub_copy / "derived").rename(hub_copy / "derived.old")
+    assert driven_hub.rebuild(hub_copy).agreed
+    assert not (hub_copy / "derived.old").exists()
 
 
-def test_refused_beside_a_hub(bench: Any) -> None:
+def test_refused_beside_a_hub(hub_bench: Any) -> None:
     with pytest.raises(Locked):
-        driven_hub.rebuild(bench.root)
-    bench.stop()
+        driven_hub.rebuild(hub_bench.root)
+    hub_bench.stop()

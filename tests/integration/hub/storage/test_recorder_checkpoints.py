@@ -55,8 +55,8 @@ class Written:
 
 
 @pytest.fixture
-def written(bench: Any) -> Written:
-    return Written(bench)
+def written(hub_bench: Any) -> Written:
+    return Written(hub_bench)
 
 
 def test_refuses_to_start_on_a_log_put_back_behind_the_last_document(

@@ -47,15 +47,17 @@ def serve() -> Iterator[Callable[[Any], Any]]:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> CheckpointDirectory:
+def checkpoint_directory(tmp_path: Path) -> CheckpointDirectory:
     return CheckpointDirectory(tmp_path / "home")
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def anchor_store(tmp_path: Path) -> Store:
     return open_store(FileSettings(tmp_path / "objects"))
 
 
 @pytest.fixture
-def checkpoint_store(home: CheckpointDirectory, store: Store) -> CheckpointStore:
-    return CheckpointStore(home, anchor_documents.HUB.hub_id, store.objects)
+def checkpoint_store(
+    checkpoint_directory: CheckpointDirectory, anchor_store: Store
+) -> CheckpointStore:
+    return CheckpointStore(checkpoint_directory, anchor_documents.HUB.hub_id, anchor_store.objects)

@@ -70,18 +70,18 @@ def anchor(tmp_path: Path, noise: Callable[[int], bytes]) -> Moody:
 
 
 @pytest.fixture
-def objects(store: Store) -> Flaky:
-    return Flaky(store.objects)
+def objects(anchor_store: Store) -> Flaky:
+    return Flaky(anchor_store.objects)
 
 
 @pytest.fixture
-def checkpoint_store(home: CheckpointDirectory, objects: Any) -> CheckpointStore:
-    return CheckpointStore(home, anchor_documents.HUB.hub_id, objects)
+def checkpoint_store(checkpoint_directory: CheckpointDirectory, objects: Any) -> CheckpointStore:
+    return CheckpointStore(checkpoint_directory, anchor_documents.HUB.hub_id, objects)
 
 
 @pytest.fixture
-def refs(home: CheckpointDirectory, objects: Any) -> Refs:
-    return Refs(home, anchor_documents.HUB.hub_id, objects)
+def refs(checkpoint_directory: CheckpointDirectory, objects: Any) -> Refs:
+    return Refs(checkpoint_directory, anchor_documents.HUB.hub_id, objects)
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def test_a_failure_is_kept_counted_and_tried_again_later(
 def test_failures_are_counted_beyond_the_anchor_that_came_at_last(
     book: AnchorScheduler,
     checkpoint_store: CheckpointStore,
-    home: CheckpointDirectory,
+    checkpoint_directory: CheckpointDirectory,
     anchor: Moody,
 ) -> None:
     for number in range(3):
@@ -141,7 +141,7 @@ def test_failures_are_counted_beyond_the_anchor_that_came_at_last(
         book.work(outcome.task.next_try)
     status = book.status(NOW)
     assert (status.failures, status.attempts, status.failed) == (3, 0, 0)
-    failures = anchor_failures(home)
+    failures = anchor_failures(checkpoint_directory)
     assert (failures.count, failures.last_at, failures.last_error) == (3, NOW, "out for lunch")
 
 
@@ -185,16 +185,16 @@ def test_publishing_again_keeps_both(
 
 
 def test_a_number_that_another_host_took_is_left_to_it(
-    book: AnchorScheduler, checkpoint_store: CheckpointStore, refs: Refs, store: Store
+    book: AnchorScheduler, checkpoint_store: CheckpointStore, refs: Refs, anchor_store: Store
 ) -> None:
     (item,) = keep(checkpoint_store, 1)
     prefix = f"recorder/{anchor_documents.HUB.hub_id.hex()}/anchors/{item.checkpoint_id.hex()}/"
-    store.objects.put(f"{prefix}file-1.cbor", b"another's")
+    anchor_store.objects.put(f"{prefix}file-1.cbor", b"another's")
     outcome = book.do(book.ask(RecorderCheckpointName.of(item), NOW), NOW)
     assert outcome.ref is not None
     assert outcome.ref.name == "file-2.cbor"
     assert refs.fetch(item.checkpoint_id) == 1
-    assert list(store.objects.keys(prefix)) == [
+    assert list(anchor_store.objects.keys(prefix)) == [
         prefix + ref.name for ref in refs.of(item.checkpoint_id)
     ]
 
@@ -214,12 +214,14 @@ def test_refuses_an_anchor_of_another_document_with_the_same_root(
 
 
 def test_refuses_a_task_that_cannot_be_read(
-    book: AnchorScheduler, checkpoint_store: CheckpointStore, home: CheckpointDirectory
+    book: AnchorScheduler,
+    checkpoint_store: CheckpointStore,
+    checkpoint_directory: CheckpointDirectory,
 ) -> None:
     keep(checkpoint_store, 1)
     task = book.ask_when_due(NOW)
     assert task is not None
-    (home.tasks / task.file).write_bytes(b"\xff")
+    (checkpoint_directory.tasks / task.file).write_bytes(b"\xff")
     with pytest.raises(Malformed, match="publish again"):
         book.status(NOW)
 

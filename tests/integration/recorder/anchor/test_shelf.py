@@ -43,7 +43,7 @@ def test_refuses_a_file_that_is_not_what_it_is_called(checkpoint_store: Checkpoi
 
 
 def test_refuses_damaged_objects(
-    checkpoint_store: CheckpointStore, store: Store, tmp_path: Path
+    checkpoint_store: CheckpointStore, anchor_store: Store, tmp_path: Path
 ) -> None:
     checkpoint_store.put(anchor_documents.a_checkpoint())
     (stored,) = (tmp_path / "objects").rglob("*-*.cbor")
@@ -51,7 +51,9 @@ def test_refuses_damaged_objects(
     whole = stored.read_bytes()
     stored.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     elsewhere = CheckpointStore(
-        CheckpointDirectory(tmp_path / "elsewhere"), anchor_documents.HUB.hub_id, store.objects
+        CheckpointDirectory(tmp_path / "elsewhere"),
+        anchor_documents.HUB.hub_id,
+        anchor_store.objects,
     )
     with pytest.raises(Untrusted, match="recorder checkpoint of its name"):
         elsewhere.fetch()
@@ -59,27 +61,29 @@ def test_refuses_damaged_objects(
 
 
 def test_an_object_has_the_key_of_the_archive_and_is_no_archive(
-    checkpoint_store: CheckpointStore, store: Store
+    checkpoint_store: CheckpointStore, anchor_store: Store
 ) -> None:
     item = anchor_documents.a_checkpoint()
     checkpoint_store.put(item)
     hub_id = anchor_documents.HUB.hub_id
     name = RecorderName.of(item.created_at, item.checkpoint_id)
     key = ArchiveKeys(hub_id).file(layout.recorder_checkpoint(name))
-    assert list(store.objects.keys("")) == [key]
-    assert store.objects.get(key) == item.encode()
-    assert list(hubs(store)) == []
-    store.objects.put(ArchiveKeys(hub_id).version(h(b"x")), b"x")
-    assert list(hubs(store)) == [hub_id]
+    assert list(anchor_store.objects.keys("")) == [key]
+    assert anchor_store.objects.get(key) == item.encode()
+    assert list(hubs(anchor_store)) == []
+    anchor_store.objects.put(ArchiveKeys(hub_id).version(h(b"x")), b"x")
+    assert list(hubs(anchor_store)) == [hub_id]
 
 
 def test_reads_the_copies_of_an_earlier_release(
-    home: CheckpointDirectory, checkpoint_store: CheckpointStore, store: Store
+    checkpoint_directory: CheckpointDirectory,
+    checkpoint_store: CheckpointStore,
+    anchor_store: Store,
 ) -> None:
     old, new = (anchor_documents.a_checkpoint(anchor_documents.START + n) for n in (1, 2))
     place = f"recorder/{anchor_documents.HUB.hub_id.hex()}/checkpoints/"
-    store.objects.put(place + RecorderCheckpointName.of(old).file, old.encode())
-    store.objects.put(place + RecorderCheckpointName.of(new).file, new.encode())
+    anchor_store.objects.put(place + RecorderCheckpointName.of(old).file, old.encode())
+    anchor_store.objects.put(place + RecorderCheckpointName.of(new).file, new.encode())
     checkpoint_store.put(new)
     assert (checkpoint_store.fetch(), checkpoint_store.fetch()) == (1, 0)
     assert list(map(checkpoint_store.get, checkpoint_store.names())) == [old, new]
@@ -113,7 +117,9 @@ def test_refuses_a_document_of_nobody() -> None:
 
 
 def test_keeps_here_what_the_store_did_not_take(
-    home: CheckpointDirectory, checkpoint_store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+    checkpoint_directory: CheckpointDirectory,
+    checkpoint_store: CheckpointStore,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def out(key: str, body: bytes) -> None:
         raise StoreUnavailable("the store is out")
@@ -124,20 +130,22 @@ def test_keeps_here_what_the_store_did_not_take(
         with pytest.raises(StoreUnavailable):
             checkpoint_store.put(a_checkpoint)
     assert checkpoint_store.latest() == a_checkpoint
-    assert list(home.unstored.iterdir())
+    assert list(checkpoint_directory.unstored.iterdir())
     assert (checkpoint_store.settle(), checkpoint_store.settle()) == (1, 0)
-    assert list(home.unstored.iterdir()) == []
+    assert list(checkpoint_directory.unstored.iterdir()) == []
 
 
 def test_comes_back_from_the_store_alone(
-    checkpoint_store: CheckpointStore, store: Store, tmp_path: Path
+    checkpoint_store: CheckpointStore, anchor_store: Store, tmp_path: Path
 ) -> None:
     made = [anchor_documents.a_checkpoint(anchor_documents.START + n, (n, 0)) for n in (1, 3, 2)]
     for item in made:
         checkpoint_store.put(item)
         checkpoint_store.put(item)
     elsewhere = CheckpointStore(
-        CheckpointDirectory(tmp_path / "elsewhere"), anchor_documents.HUB.hub_id, store.objects
+        CheckpointDirectory(tmp_path / "elsewhere"),
+        anchor_documents.HUB.hub_id,
+        anchor_store.objects,
     )
     assert (elsewhere.fetch(), elsewhere.fetch()) == (3, 0)
     assert elsewhere.names() == checkpoint_store.names()
@@ -146,8 +154,8 @@ def test_comes_back_from_the_store_alone(
     assert read_document(path) == made[0]
 
 
-def test_goes_without_a_store(home: CheckpointDirectory) -> None:
-    checkpoint_store = CheckpointStore(home, anchor_documents.HUB.hub_id, None)
+def test_goes_without_a_store(checkpoint_directory: CheckpointDirectory) -> None:
+    checkpoint_store = CheckpointStore(checkpoint_directory, anchor_documents.HUB.hub_id, None)
     assert checkpoint_store.latest() is None
     checkpoint_store.put(anchor_documents.a_checkpoint())
     assert (checkpoint_store.settle(), checkpoint_store.fetch(), len(checkpoint_store.names())) == (
@@ -185,17 +193,19 @@ def test_a_checkpoint_is_due_by_time_and_by_volume(
     assert cadence.due(0, None, {}) == "there is none yet"
 
 
-def test_a_hub_is_known_by_its_first_key_or_by_its_papers(home: CheckpointDirectory) -> None:
+def test_a_hub_is_known_by_its_first_key_or_by_its_papers(
+    checkpoint_directory: CheckpointDirectory,
+) -> None:
     old, new = anchor_documents.KEY, SigningKey(b"n" * 32)
     rotated = anchor_documents.HUB.rotated(old, new.public, anchor_documents.START, 0)
     late = anchor_documents.a_checkpoint(anchor_documents.START + 1)
     late = replace(late, hub_public=new.public).signed(new)
     with pytest.raises(Untrusted, match="--identity"):
         identity_of_document(late, None)
-    home.make()
-    (home.root / layout.IDENTITY).write_bytes(rotated.encode())
-    (home.root / layout.IDENTITY_SIG).write_bytes(rotated.signature_by(new))
-    late.verify(identity_of_document(late, read_identity(home.root)))
-    (home.root / layout.IDENTITY_SIG).write_bytes(rotated.signature_by(old))
+    checkpoint_directory.make()
+    (checkpoint_directory.root / layout.IDENTITY).write_bytes(rotated.encode())
+    (checkpoint_directory.root / layout.IDENTITY_SIG).write_bytes(rotated.signature_by(new))
+    late.verify(identity_of_document(late, read_identity(checkpoint_directory.root)))
+    (checkpoint_directory.root / layout.IDENTITY_SIG).write_bytes(rotated.signature_by(old))
     with pytest.raises(Untrusted, match=layout.IDENTITY):
-        read_identity(home.root)
+        read_identity(checkpoint_directory.root)

@@ -20,8 +20,8 @@ from veen.events import read_event
 
 
 @pytest.fixture
-def site(hub: Any, make_zone: Callable[..., Any]) -> Any:
-    return make_zone(hub)
+def site(query_hub: Any, make_query_zone: Callable[..., Any]) -> Any:
+    return make_query_zone(query_hub)
 
 
 @pytest.fixture

@@ -27,12 +27,12 @@ Veen = Callable[..., Any]
 
 
 @pytest.fixture
-def veen(zone: Any, tmp_path: Path) -> Veen:
+def veen(query_zone: Any, tmp_path: Path) -> Veen:
     """A command, with ``--json``; the document it printed, or the documents of its lines."""
     (tmp_path / "token").write_text(query_world.TOKENS["alice"])
 
     def run(*words: object, asks: bool = True) -> Any:
-        who = ["--api", zone.url, "--token-file", str(tmp_path / "token")] if asks else []
+        who = ["--api", query_zone.url, "--token-file", str(tmp_path / "token")] if asks else []
         result = Context().run(
             CliRunner().invoke, app, [*map(str, words), *who, "--json"], env={"NO_PROXY": "*"}
         )
@@ -67,13 +67,27 @@ def test_rows_are_compared_with_the_digest(veen: Veen) -> None:
     assert veen("query", "status", result["result_id"])["status"] == "completed"
 
 
-def test_a_client_signs_its_requests(zone: Any, veen: Veen) -> None:
+def test_a_client_signs_its_requests(query_zone: Any, veen: Veen) -> None:
     """The principal's key is another's here: the service sees that, and the command says so."""
-    zone.make_client("stranger")
-    who = ("--api", zone.url, "--client", zone.folder / "stranger", "--principal", "signer")
+    query_zone.make_client("stranger")
+    who = (
+        "--api",
+        query_zone.url,
+        "--client",
+        query_zone.folder / "stranger",
+        "--principal",
+        "signer",
+    )
     with pytest.raises(VeenError, match="unauthorized"):
         veen("query", "status", "r-" + "0" * 32, *who, asks=False)
-    signer = ("--api", zone.url, "--client", zone.folder / "clerk", "--principal", "clerk")
+    signer = (
+        "--api",
+        query_zone.url,
+        "--client",
+        query_zone.folder / "clerk",
+        "--principal",
+        "clerk",
+    )
     with pytest.raises(VeenError, match="query_not_found"):
         veen("query", "status", "r-" + "0" * 32, *signer, asks=False)
 
@@ -93,9 +107,9 @@ def trust_of(zone: Any) -> tuple[str, ...]:
 
 
 def test_a_package_holds_offline_and_a_changed_one_does_not(
-    zone: Any, veen: Veen, package: Path
+    query_zone: Any, veen: Veen, package: Path
 ) -> None:
-    trust = trust_of(zone)
+    trust = trust_of(query_zone)
     result = veen("query", "verify", package, *trust, asks=False)
     assert (result["holds"], result["outcome"], result["exit_code"]) == (True, "proven", 0)
     document = json.loads(package.read_bytes())
@@ -109,9 +123,9 @@ def test_a_package_holds_offline_and_a_changed_one_does_not(
 
 
 def test_h01_an_unproven_package_has_its_own_exit_code_and_says_why_first(
-    zone: Any, veen: Veen, package: Path
+    query_zone: Any, veen: Veen, package: Path
 ) -> None:
-    trust = trust_of(zone)
+    trust = trust_of(query_zone)
     unnamed = veen("query", "verify", package, *trust[:2], asks=False)
     assert (unnamed["ok"], unnamed["outcome"], unnamed["exit_code"]) == (False, "unproven", 6)
     document = json.loads(package.read_bytes()) | {"request": None, "result": None}
@@ -126,26 +140,28 @@ def test_h01_an_unproven_package_has_its_own_exit_code_and_says_why_first(
     assert first.endswith("completeness unproven: rows may be missing")
 
 
-def test_h22_a_service_refuses_an_address_that_another_serves(zone: Any, veen: Veen) -> None:
+def test_h22_a_service_refuses_an_address_that_another_serves(query_zone: Any, veen: Veen) -> None:
     veen("query", "submit", "--stream", "record/app/auth", "--evidence", "none")
-    metrics = set((zone.folder / "results").rglob("*.db"))
+    metrics = set((query_zone.folder / "results").rglob("*.db"))
     assert metrics
     with pytest.raises(Refused, match=r"cannot listen on .* change listen of \[query\]"):
-        veen("recorder", "serve", "--config", zone.config, asks=False)
-    assert metrics <= set((zone.folder / "results").rglob("*.db"))
+        veen("recorder", "serve", "--config", query_zone.config, asks=False)
+    assert metrics <= set((query_zone.folder / "results").rglob("*.db"))
 
 
-def test_h01_a_file_that_is_no_package_is_named(zone: Any, veen: Veen, tmp_path: Path) -> None:
+def test_h01_a_file_that_is_no_package_is_named(
+    query_zone: Any, veen: Veen, tmp_path: Path
+) -> None:
     junk = tmp_path / "junk.json"
     junk.write_text("{}\n")
     with pytest.raises(Malformed, match=f"{junk}: expected a proof package as veen query proof"):
-        veen("query", "verify", junk, *trust_of(zone), asks=False)
+        veen("query", "verify", junk, *trust_of(query_zone), asks=False)
 
 
 def test_h02_an_identity_of_another_hub_is_told_as_such(
-    zone: Any, veen: Veen, package: Path
+    query_zone: Any, veen: Veen, package: Path
 ) -> None:
-    given = dict(zip(trust_of(zone)[::2], trust_of(zone)[1::2], strict=True))
+    given = dict(zip(trust_of(query_zone)[::2], trust_of(query_zone)[1::2], strict=True))
     other = given | {"--hub-id": "ab" * 32}
     words = [word for pair in other.items() for word in pair]
     expected = f"is of hub {given['--hub-id']}, expected {other['--hub-id']}"
@@ -153,27 +169,29 @@ def test_h02_an_identity_of_another_hub_is_told_as_such(
         veen("query", "verify", package, *words, asks=False)
 
 
-def test_a_replay_finds_the_same_digest(zone: Any, veen: Veen, package: Path) -> None:
-    result = veen("query", "replay", package, "--config", zone.config, asks=False)
+def test_a_replay_finds_the_same_digest(query_zone: Any, veen: Veen, package: Path) -> None:
+    result = veen("query", "replay", package, "--config", query_zone.config, asks=False)
     assert (result["verdict"], result["exit_code"]) == ("matches", 0)
 
 
 def test_a_replay_names_what_is_missing_here(
-    zone: Any, veen: Veen, package: Path, tmp_path: Path
+    query_zone: Any, veen: Veen, package: Path, tmp_path: Path
 ) -> None:
-    index = _copied(zone, tmp_path)
+    index = _copied(query_zone, tmp_path)
     with closing(sqlite3.connect(index / "current" / "index.sqlite")) as db:
         db.execute("UPDATE streams SET position = 20 WHERE name = 'record/app/http'")
         db.commit()
-    result = veen("query", "replay", package, "--config", zone.config, "--index", index, asks=False)
+    result = veen(
+        "query", "replay", package, "--config", query_zone.config, "--index", index, asks=False
+    )
     assert (result["verdict"], result["exit_code"]) == ("differs", 3)
     assert result["missing"] == [{"stream": "record/app/http", "from_seq": 21, "to_seq": 50}]
 
 
 def test_a_replay_over_tampered_messages_is_refused(
-    zone: Any, veen: Veen, package: Path, tmp_path: Path
+    query_zone: Any, veen: Veen, package: Path, tmp_path: Path
 ) -> None:
-    index = _copied(zone, tmp_path)
+    index = _copied(query_zone, tmp_path)
     with closing(sqlite3.connect(index / "current" / "index.sqlite")) as db:
         places = db.execute(
             "SELECT place FROM events WHERE event_type = 'http.request' ORDER BY place LIMIT 2"
@@ -186,12 +204,14 @@ def test_a_replay_over_tampered_messages_is_refused(
         )
         db.commit()
     with pytest.raises(Untrusted):
-        veen("query", "replay", package, "--config", zone.config, "--index", index, asks=False)
+        veen(
+            "query", "replay", package, "--config", query_zone.config, "--index", index, asks=False
+        )
 
 
-def test_a_verdict_is_recorded(zone: Any, veen: Veen, package: Path, tmp_path: Path) -> None:
-    words = ("--config", zone.config, "--client", zone.folder / "auditor", "--record")
-    zone.make_client("auditor")
+def test_a_verdict_is_recorded(query_zone: Any, veen: Veen, package: Path, tmp_path: Path) -> None:
+    words = ("--config", query_zone.config, "--client", query_zone.folder / "auditor", "--record")
+    query_zone.make_client("auditor")
     result = veen("query", "replay", package, *words, asks=False)
     assert result["verdict"] == "matches"
     assert result["record_event"]["stream"] == "record/query/replays"
@@ -213,10 +233,12 @@ def _copied(zone: Any, tmp_path: Path) -> Path:
     return target
 
 
-def test_a_service_that_cannot_start_does_not_say_that_it_serves(zone: Any, tmp_path: Path) -> None:
+def test_a_service_that_cannot_start_does_not_say_that_it_serves(
+    query_zone: Any, tmp_path: Path
+) -> None:
     """Its identity is held by the service that runs; the address is another."""
-    config, log, port = zone.folder / "second.toml", tmp_path / "log", free_port()
-    text = zone.config.read_text().replace(f":{zone.port}", f":{port}")
+    config, log, port = query_zone.folder / "second.toml", tmp_path / "log", free_port()
+    text = query_zone.config.read_text().replace(f":{query_zone.port}", f":{port}")
     config.write_text(text.replace('results = "results"', 'results = "second"'))
     command = [sys.executable, "-m", "cli.main", "recorder", "serve", "--config", str(config)]
     with log.open("wb") as file:
@@ -227,9 +249,9 @@ def test_a_service_that_cannot_start_does_not_say_that_it_serves(zone: Any, tmp_
 
 
 def test_a_service_says_that_it_serves_once_it_takes_connections(
-    make_zone: Callable[..., Any], hub: Any
+    make_query_zone: Callable[..., Any], query_hub: Any
 ) -> None:
-    zone = make_zone(hub, workers=1)
+    zone = make_query_zone(query_hub, workers=1)
     zone.launch("recorder", "serve")
     detail = f"serving queries on {zone.url}; stop with Ctrl-C"
     query_world.wait_until(lambda: detail in zone.log.read_text(), detail)

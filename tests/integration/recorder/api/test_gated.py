@@ -85,27 +85,30 @@ def test_the_documented_steps_lead_to_a_proof(site: Site) -> None:
 
 @pytest.mark.parametrize("kind", ["missing", "another's", "no capability"])
 def test_a_capability_that_is_none_is_named_at_the_start(
-    gated: Any, kind: str, tmp_path: Path
+    gated_query_zone: Any, kind: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "service.cap"
     if kind == "another's":
-        path = gated.capability(*CAPPED, subject="producer")
+        path = gated_query_zone.capability(*CAPPED, subject="producer")
     elif kind == "no capability":
         path.write_bytes(b"\x00")
     with pytest.raises(AssertionError, match=r"capability is for client_id|service\.cap"):
-        gated.start("recorder", "serve", "--cap", str(path))
+        gated_query_zone.start("recorder", "serve", "--cap", str(path))
 
 
-def test_without_a_capability_nothing_is_run(gated: Any) -> None:
-    checkpoint = gated.checkpoint()
-    gated.start().catch_up(checkpoint)
-    with gated.as_("alice") as alice:
+def test_without_a_capability_nothing_is_run(gated_query_zone: Any) -> None:
+    checkpoint = gated_query_zone.checkpoint()
+    gated_query_zone.start().catch_up(checkpoint)
+    with gated_query_zone.as_("alice") as alice:
         reply = alice.post("/api/query/submit", json=query_world.a_query(query_id="q-1"))
         assert (reply.status_code, reply.json()["error_code"]) == (503, "internal_error")
-    assert b"E.AUTH" in gated.log.read_bytes() or b"E.CAP" in gated.log.read_bytes()
-    gated.stop()
-    gated.start("recorder", "serve", "--cap", str(gated.capability(*CAPPED)))
-    with gated.as_("alice") as alice:
+    assert (
+        b"E.AUTH" in gated_query_zone.log.read_bytes()
+        or b"E.CAP" in gated_query_zone.log.read_bytes()
+    )
+    gated_query_zone.stop()
+    gated_query_zone.start("recorder", "serve", "--cap", str(gated_query_zone.capability(*CAPPED)))
+    with gated_query_zone.as_("alice") as alice:
         result = query_world.wait_until(lambda: _answered(alice), "a query that is answered")
     assert result["result_digest"]["row_count"] == 5
 

@@ -20,10 +20,10 @@ from veen.events import RECORD_SCHEMA, read_event
 
 
 def test_h17_no_audit_entry_is_lost_with_the_file_or_with_an_older_copy_of_it(
-    hub: Any, make_zone: Callable[..., Any], tmp_path: Path
+    query_hub: Any, make_query_zone: Callable[..., Any], tmp_path: Path
 ) -> None:
     """The numbers of the file go back, or begin again, between two runs of the service."""
-    zone = make_zone(hub)
+    zone = make_query_zone(query_hub)
     database, older = tmp_path / "service.sqlite", tmp_path / "older.sqlite"
     record(zone, database, range(8))
     with closing(sqlite3.connect(database)) as db, closing(sqlite3.connect(older)) as copy:

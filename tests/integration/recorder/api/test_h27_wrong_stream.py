@@ -14,9 +14,9 @@ HTTP, AUTH = "record/app/http", "record/app/auth"
 
 
 def test_h27_a_result_names_streams_with_events_of_foreign_types(
-    make_hub: Callable[..., Any], make_zone: Callable[..., Any]
+    start_query_hub: Callable[..., Any], make_query_zone: Callable[..., Any]
 ) -> None:
-    zone = make_zone(make_hub())
+    zone = make_query_zone(start_query_hub())
     zone.emit("http.request", 4)
     zone.emit("auth.login", 1)
     other = RecorderStreamMap([RecorderStream(name=AUTH, event_types=("http.request",))], ())

@@ -59,15 +59,17 @@ def test_h28_a_client_directory_is_an_identity(tmp_path: Path, unmapped: Path) -
     assert identities(load(unmapped))["bob"] == made.client_id
 
 
-def test_h28_accesses_with_a_token_are_audited_under_the_identity(zone: Any) -> None:
-    with zone.as_("alice") as alice:
+def test_h28_accesses_with_a_token_are_audited_under_the_identity(query_zone: Any) -> None:
+    with query_zone.as_("alice") as alice:
         reply = alice.post("/api/query/submit", json=query_world.a_query(query_id="q-h28"))
         assert reply.status_code in (200, 202)
 
     def recorded() -> list[Any]:
-        zone.catch_up(zone.checkpoint())
+        query_zone.catch_up(query_zone.checkpoint())
         asked = query_world.a_query(scope=["record/query/audit/access"], projection=["payload"])
-        rows = zone.signed("POST", "/api/query/submit", json.dumps(asked).encode()).json()["rows"]
+        rows = query_zone.signed("POST", "/api/query/submit", json.dumps(asked).encode()).json()[
+            "rows"
+        ]
         result = [row["payload"] for row in rows]
         return [item for item in result if item["resource_identifier"] == "query:q-h28"]
 

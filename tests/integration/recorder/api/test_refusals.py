@@ -14,8 +14,8 @@ from support.recorder import query_world
 
 
 @pytest.fixture(scope="module")
-def alice(zone: Any) -> Iterator[httpx.Client]:
-    with zone.as_("alice") as http:
+def alice(query_zone: Any) -> Iterator[httpx.Client]:
+    with query_zone.as_("alice") as http:
         yield http
 
 
@@ -90,11 +90,11 @@ def test_refuses_a_descriptor_that_is_too_large(alice: httpx.Client) -> None:
     assert post(alice, large) == (413, "invalid_query_descriptor")
 
 
-def test_refuses_a_descriptor_of_unknown_length_that_grows_too_large(zone: Any) -> None:
+def test_refuses_a_descriptor_of_unknown_length_that_grows_too_large(query_zone: Any) -> None:
     def endless() -> Iterator[bytes]:
         yield from (b" " * 65_536 for _ in range(50))
 
-    with zone.as_("alice") as http:
+    with query_zone.as_("alice") as http:
         headers = {"Content-Type": "application/json"}
         reply = http.post("/api/query/submit", content=endless(), headers=headers)
     assert refused(reply)[0] in (400, 413)
@@ -109,8 +109,8 @@ def test_one_answer_for_forbidden_and_for_unknown_streams(alice: httpx.Client) -
     assert len(set(answers)) == 1
 
 
-def test_an_auditor_who_is_no_submitter_submits_nothing(zone: Any) -> None:
-    with zone.as_("auditor") as auditor:
+def test_an_auditor_who_is_no_submitter_submits_nothing(query_zone: Any) -> None:
+    with query_zone.as_("auditor") as auditor:
         reply = auditor.post("/api/query/submit", json=query_world.a_query())
     assert refused(reply) == (403, "forbidden_scope")
 
@@ -124,9 +124,9 @@ def test_refuses_a_query_id_that_is_taken(alice: httpx.Client) -> None:
     )
 
 
-def test_one_of_many_wins_a_query_id(zone: Any) -> None:
+def test_one_of_many_wins_a_query_id(query_zone: Any) -> None:
     def submit(_: int) -> int:
-        with zone.as_("alice") as http:
+        with query_zone.as_("alice") as http:
             query = query_world.a_query(query_id="q-raced")
             return int(http.post("/api/query/submit", json=query).status_code)
 
@@ -135,12 +135,12 @@ def test_one_of_many_wins_a_query_id(zone: Any) -> None:
     assert codes == [200] + [409] * 5
 
 
-def test_another_ones_result_is_not_there(zone: Any, alice: httpx.Client) -> None:
+def test_another_ones_result_is_not_there(query_zone: Any, alice: httpx.Client) -> None:
     digest = alice.post("/api/query/submit", json=query_world.a_query()).json()["result_digest"]
     paths = [
         f"/api/query/{kind}/{digest['result_id']}" for kind in ("status", "result", "proof")
     ] + [f"/api/query/descriptor/{digest['query_id']}"]
-    with zone.as_("bob") as bob, zone.as_("auditor") as auditor:
+    with query_zone.as_("bob") as bob, query_zone.as_("auditor") as auditor:
         for path in paths:
             absent = bob.get(path.replace(digest["result_id"], "r-" + "0" * 32)
                              .replace(digest["query_id"], "q-none"))  # fmt: skip
@@ -177,7 +177,7 @@ def test_other_methods_are_told_which_one_is_right(alice: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("given", ["offset=-1", "limit=0", "limit=x", "offset=1e3", "limit=٣"])
-def test_refuses_pages_that_are_none(alice: httpx.Client, given: str, zone: Any) -> None:
+def test_refuses_pages_that_are_none(alice: httpx.Client, given: str, query_zone: Any) -> None:
     reply = alice.get(f"/api/query/result/r-{'0' * 32}?{given}")
     assert refused(reply) == (400, "invalid_query_descriptor")
 
@@ -193,25 +193,25 @@ def test_refuses_pages_that_are_none(alice: httpx.Client, given: str, zone: Any)
         pytest.param({"Signature": "sig1=:AAAA:", "Signature-Input": "x"}, id="no signature"),
     ],
 )
-def test_nobody_known_is_unauthorized(zone: Any, headers: dict[str, str]) -> None:
-    with zone.as_(None) as http:
+def test_nobody_known_is_unauthorized(query_zone: Any, headers: dict[str, str]) -> None:
+    with query_zone.as_(None) as http:
         reply = http.get(f"/api/query/status/r-{'0' * 32}", headers=headers)
     assert refused(reply) == (401, "unauthorized")
     assert "Bearer" in reply.headers["WWW-Authenticate"]
 
 
-def test_the_hash_of_a_token_is_no_token(zone: Any) -> None:
-    with zone.as_(query_world.digest_of(query_world.TOKENS["alice"])) as http:
+def test_the_hash_of_a_token_is_no_token(query_zone: Any) -> None:
+    with query_zone.as_(query_world.digest_of(query_world.TOKENS["alice"])) as http:
         assert refused(http.get(f"/api/query/status/r-{'0' * 32}")) == (401, "unauthorized")
 
 
-def test_a_signed_request_is_taken_once_by_all_workers_together(zone: Any) -> None:
-    assert len(zone.workers()) == 2
+def test_a_signed_request_is_taken_once_by_all_workers_together(query_zone: Any) -> None:
+    assert len(query_zone.workers()) == 2
     path, body = "/api/query/submit", json.dumps(query_world.a_query()).encode()
-    headers = {**zone.signature("POST", path, body), "Content-Type": "application/json"}
+    headers = {**query_zone.signature("POST", path, body), "Content-Type": "application/json"}
 
     def send(_: int) -> int:
-        url = zone.url + path
+        url = query_zone.url + path
         return httpx.post(url, content=body, headers=headers, trust_env=False).status_code
 
     with ThreadPoolExecutor(8) as many:
@@ -220,9 +220,9 @@ def test_a_signed_request_is_taken_once_by_all_workers_together(zone: Any) -> No
 
 
 @pytest.mark.parametrize("changed", ["body", "path", "method", "age"])
-def test_a_signature_speaks_for_one_request_only(zone: Any, changed: str) -> None:
+def test_a_signature_speaks_for_one_request_only(query_zone: Any, changed: str) -> None:
     path, body = "/api/query/submit", json.dumps(query_world.a_query()).encode()
-    headers = {**zone.signature("POST", path, body), "Content-Type": "application/json"}
+    headers = {**query_zone.signature("POST", path, body), "Content-Type": "application/json"}
     if changed == "age":
         created = headers["Signature-Input"].partition("created=")[2][:10]
         old = headers["Signature-Input"].replace(created, str(int(created) - 900))
@@ -230,5 +230,7 @@ def test_a_signature_speaks_for_one_request_only(zone: Any, changed: str) -> Non
     method = "PUT" if changed == "method" else "POST"
     sent = body.replace(b"none", b"full") if changed == "body" else body
     where = "/api/v1/query/submit" if changed == "path" else path
-    reply = httpx.request(method, zone.url + where, content=sent, headers=headers, trust_env=False)
+    reply = httpx.request(
+        method, query_zone.url + where, content=sent, headers=headers, trust_env=False
+    )
     assert reply.status_code in (401, 405)

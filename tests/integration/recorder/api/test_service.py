@@ -38,16 +38,16 @@ def submitted(zone: Any, descriptor: dict[str, Any], who: str = "alice") -> dict
     ids=lambda item: item["mode"],
 )
 def test_every_evidence_mode_ends_in_a_package_that_holds_offline(
-    zone: Any, evidence: dict[str, Any]
+    query_zone: Any, evidence: dict[str, Any]
 ) -> None:
-    result = submitted(zone, query_world.a_query(evidence=evidence))
+    result = submitted(query_zone, query_world.a_query(evidence=evidence))
     assert len(result["rows"]) == 50
-    with zone.as_("alice") as alice:
+    with query_zone.as_("alice") as alice:
         path = f"/api/v1/query/proof/{result['result_digest']['result_id']}"
         package = query_world.wait_until(lambda: _completed(alice, path), "a package")
-    recorder = frozenset([zone.reader.client_id])
-    hub = read_signed(zone.hub.data).identity
-    trust = PackageTrust(hub_id=zone.hub_id, recorder_ids=recorder, identity=hub)
+    recorder = frozenset([query_zone.reader.client_id])
+    hub = read_signed(query_zone.hub.data).identity
+    trust = PackageTrust(hub_id=query_zone.hub_id, recorder_ids=recorder, identity=hub)
     verdict = check_bytes(package, trust)
     states = {claim.name: claim.state for claim in verdict.claims}
     assert verdict.failed == ()
@@ -65,27 +65,29 @@ def _completed(http: Any, path: str) -> bytes | None:
     return reply.content if reply.status_code == 200 else None
 
 
-def test_the_digest_is_of_the_rows_and_of_the_recorded_descriptor(zone: Any) -> None:
-    result = submitted(zone, query_world.a_query(filter={"subject_id": "user:3"}))
+def test_the_digest_is_of_the_rows_and_of_the_recorded_descriptor(query_zone: Any) -> None:
+    result = submitted(query_zone, query_world.a_query(filter={"subject_id": "user:3"}))
     digest = result["result_digest"]
     assert (digest["rows_hash"], digest["row_count"]) == rows_hash(result["rows"])[:2]
     assert {row["subject_id"] for row in result["rows"]} == {"user:3"}
-    with zone.as_("alice") as alice:
+    with query_zone.as_("alice") as alice:
         recorded = alice.get(f"/api/query/descriptor/{digest['query_id']}").json()
     assert h(canonical_json.encode(recorded["descriptor"])).hex() == digest["descriptor_hash"]
     assert recorded["record_event"]["stream"] == "record/query/requests"
     assert result["record_event"]["stream"] == "record/query/results"
     assert digest["checkpoint"]["checkpoint_id"] in {
         checkpoint.checkpoint_id.hex()
-        for checkpoint in zone.admin.recorder_checkpoints().checkpoints
+        for checkpoint in query_zone.admin.recorder_checkpoints().checkpoints
     }
 
 
-def test_pages_of_any_size_are_the_same_rows_in_the_same_order(zone: Any) -> None:
-    result = submitted(zone, query_world.a_query(scope=["record/app/http", "record/app/auth"]))
+def test_pages_of_any_size_are_the_same_rows_in_the_same_order(query_zone: Any) -> None:
+    result = submitted(
+        query_zone, query_world.a_query(scope=["record/app/http", "record/app/auth"])
+    )
     digest, chance = result["result_digest"], random.Random(7)
     assert digest["row_count"] == 60
-    with zone.as_("alice") as alice:
+    with query_zone.as_("alice") as alice:
         for _ in range(3):
             rows: list[Any] = []
             more = True
@@ -100,27 +102,29 @@ def test_pages_of_any_size_are_the_same_rows_in_the_same_order(zone: Any) -> Non
         beyond = alice.get(f"/api/query/result/{digest['result_id']}?offset=60").json()
         assert (beyond["rows"], beyond["page"]["has_more"]) == ([], False)
         bounded = alice.get(f"/api/query/result/{digest['result_id']}?limit=999999").json()
-        assert bounded["page"]["limit"] == zone.settings.query.max_page
+        assert bounded["page"]["limit"] == query_zone.settings.query.max_page
 
 
-def test_the_bytes_of_the_rows_are_those_that_were_hashed(zone: Any) -> None:
+def test_the_bytes_of_the_rows_are_those_that_were_hashed(query_zone: Any) -> None:
     """What the page at / relies on: rows come last, in canonical JSON."""
-    with zone.as_("alice") as alice:
+    with query_zone.as_("alice") as alice:
         text = alice.post("/api/query/submit", json=query_world.a_query(projection=["*"])).text
     rows = text.partition(',"rows":[')[2][:-2]
     assert h(f"[{rows}]".encode()).hex() == json.loads(text)["result_digest"]["rows_hash"]
 
 
-def test_aggregates_come_by_group(zone: Any) -> None:
+def test_aggregates_come_by_group(query_zone: Any) -> None:
     aggregate = {"group_by": ["origin"], "metrics": ["count"]}
-    result = submitted(zone, query_world.a_query(aggregate=aggregate, evidence={"mode": "full"}))
+    result = submitted(
+        query_zone, query_world.a_query(aggregate=aggregate, evidence={"mode": "full"})
+    )
     assert sorted(row["count"] for row in result["rows"]) == [16, 17, 17]
 
 
-def test_every_attempt_is_in_the_audit_stream(zone: Any) -> None:
-    result = submitted(zone, query_world.a_query(meta={"reason": "drill"}))
+def test_every_attempt_is_in_the_audit_stream(query_zone: Any) -> None:
+    result = submitted(query_zone, query_world.a_query(meta={"reason": "drill"}))
     digest = result["result_digest"]
-    with zone.as_("bob") as bob, zone.as_("forged") as forged:
+    with query_zone.as_("bob") as bob, query_zone.as_("forged") as forged:
         assert bob.get(f"/api/query/result/{digest['result_id']}").status_code == 404
         secret = query_world.a_query(scope=["record/secret"])
         assert bob.post("/api/query/submit", json=secret).status_code == 403
@@ -128,9 +132,11 @@ def test_every_attempt_is_in_the_audit_stream(zone: Any) -> None:
 
     def recorded() -> list[Any]:
         entries = [
-            audit for audit in audits(zone) if digest["query_id"] in audit["resource_identifier"]
+            audit
+            for audit in audits(query_zone)
+            if digest["query_id"] in audit["resource_identifier"]
         ]
-        others = [audit for audit in audits(zone) if audit["metadata"]["requester"] == "bob"]
+        others = [audit for audit in audits(query_zone) if audit["metadata"]["requester"] == "bob"]
         return entries if entries and len(others) >= 2 else []
 
     (entry,) = query_world.wait_until(recorded, "audit events")
@@ -140,7 +146,7 @@ def test_every_attempt_is_in_the_audit_stream(zone: Any) -> None:
     assert entry["result_digest"] == h(canonical_json.encode(digest)).hex()
     outcomes = {
         audit["metadata"]["outcome"]
-        for audit in audits(zone)
+        for audit in audits(query_zone)
         if audit["metadata"]["requester"] == "bob"
     }
     assert outcomes >= {"query_not_found", "forbidden_scope"}
@@ -159,8 +165,8 @@ def audits(zone: Any) -> list[dict[str, Any]]:
     return [item["payload"] for item in reply.json()["rows"]]
 
 
-def test_both_prefixes_serve_the_same(zone: Any) -> None:
-    with zone.as_("alice") as alice:
+def test_both_prefixes_serve_the_same(query_zone: Any) -> None:
+    with query_zone.as_("alice") as alice:
         result = alice.post("/api/v1/query/submit", json=query_world.a_query()).json()
         result_id = result["result_digest"]["result_id"]
         both = [alice.get(f"/api/{item}query/status/{result_id}").json() for item in ("", "v1/")]
@@ -168,8 +174,8 @@ def test_both_prefixes_serve_the_same(zone: Any) -> None:
         assert both[0]["status"] == "completed"
 
 
-def test_what_a_service_says_of_itself(zone: Any) -> None:
-    with zone.as_(None) as nobody:
+def test_what_a_service_says_of_itself(query_zone: Any) -> None:
+    with query_zone.as_(None) as nobody:
         assert nobody.get("/readyz").json()["ok"] is True
         document = nobody.get("/openapi.json").json()
         assert "/api/v1/query/proof/{result_id}" in document["paths"]

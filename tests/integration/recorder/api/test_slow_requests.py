@@ -24,10 +24,10 @@ HALF_BODY = HEAD + b"Content-Length: 1000\r\n\r\n{"
 
 
 @pytest.fixture(scope="module")
-def zone(hub: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def zone(query_hub: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     folder = tmp_path_factory.mktemp("slow")
     settings = {"workers": 1, "threads": THREADS}
-    with query_world.closing(query_world.Zone(folder, hub, **settings)) as result:
+    with query_world.closing(query_world.Zone(folder, query_hub, **settings)) as result:
         yield result.start()
 
 

@@ -52,10 +52,10 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(
-    tmp_path_factory: pytest.TempPathFactory, make_hub: Callable[..., Any],
+    tmp_path_factory: pytest.TempPathFactory, start_query_hub: Callable[..., Any],
 ) -> Iterator[Site]:  # fmt: skip
     """On a hub of its own: its events are not among those that others count."""
-    result = Site(tmp_path_factory.mktemp("tls"), make_hub())
+    result = Site(tmp_path_factory.mktemp("tls"), start_query_hub())
     with query_world.closing(result.zone) as zone:
         zone.emit("http.request", 5)
         checkpoint = zone.checkpoint()
@@ -178,9 +178,9 @@ def test_half_a_handshake_holds_up_nobody(site: Site) -> None:
 
 
 def test_a_certificate_that_is_not_there_is_named_at_the_start(
-    make_zone: Callable[..., Any], hub: Any, tmp_path: Path
+    make_query_zone: Callable[..., Any], query_hub: Any, tmp_path: Path
 ) -> None:
     nowhere = str(tmp_path / "nowhere.pem")
-    zone = make_zone(hub, tls_cert=nowhere, tls_key=nowhere)
+    zone = make_query_zone(query_hub, tls_cert=nowhere, tls_key=nowhere)
     with pytest.raises(AssertionError, match=r"nowhere\.pem"):
         zone.start()

@@ -21,18 +21,18 @@ PUSHES = 40 if LONG else 4
 
 
 def test_every_state_pushed_beside_a_loaded_hub_is_a_log_that_verifies(
-    recorded: Any,
-    data: Path,
-    store: Store,
+    stopped_hub: Any,
+    hub_data: Path,
+    file_store: Store,
     run_hub: Callable[..., Any],
     tmp_path: Path,
 ) -> None:
     toml = tmp_path / "busy.toml"
-    roomy = recorded.toml.read_text().replace("interval = 10", "interval = 400")
+    roomy = stopped_hub.toml.read_text().replace("interval = 10", "interval = 400")
     toml.write_text(roomy.replace("16384", "262144"))
-    hub = run_hub(data, toml)
+    hub = run_hub(hub_data, toml)
     client = hub.client()
-    token = _token(recorded, client)
+    token = _token(stopped_hub, client)
     producers = [
         hub_load.Producer(
             client.writer(
@@ -48,8 +48,10 @@ def test_every_state_pushed_beside_a_loaded_hub_is_a_log_that_verifies(
         for turn in range(PUSHES):
             hub_load.wait_for_promises(producers, 8)
             promised = {producer.writer.label: producer.promised[-1][2] for producer in producers}
-            archive_carry.push(data, store)
-            result = archive_carry.restore(store, tmp_path / f"state {turn}", keys=data / "keys")
+            archive_carry.push(hub_data, file_store)
+            result = archive_carry.restore(
+                file_store, tmp_path / f"state {turn}", keys=hub_data / "keys"
+            )
             ends.append({label.label: label.end_seq for label in result.labels})
             assert all(ends[-1][label] >= seq for label, seq in promised.items())
     for turn in range(PUSHES):
@@ -59,10 +61,10 @@ def test_every_state_pushed_beside_a_loaded_hub_is_a_log_that_verifies(
     labels = {producer.writer.label for producer in producers}
     assert all(ends[0][label] < ends[-1][label] for label in labels)
     hub.stop()
-    archive_carry.push(data, store)
-    assert archive_carry.checked(store, read_all=True).ok
-    archive_carry.restore(store, tmp_path / "last")
-    assert archive_carry.files(tmp_path / "last") == archive_carry.files(data)
+    archive_carry.push(hub_data, file_store)
+    assert archive_carry.checked(file_store, read_all=True).ok
+    archive_carry.restore(file_store, tmp_path / "last")
+    assert archive_carry.files(tmp_path / "last") == archive_carry.files(hub_data)
 
 
 def _token(recorded: Any, client: Any) -> bytes:
@@ -77,55 +79,55 @@ def _token(recorded: Any, client: Any) -> bytes:
 
 
 def test_a_checkpoint_that_is_not_published_yet_is_left_for_the_next_push(
-    recorded: Any, data: Path, store: Store, tmp_path: Path
+    stopped_hub: Any, hub_data: Path, file_store: Store, tmp_path: Path
 ) -> None:
     """As between two writes of a hub, or after its crash: the file is there, its lines are not."""
-    whole = archive_carry.files(data)
-    index = next((data / "log").glob(f"checkpoint-index-{recorded.label.hex()}.cbor"))
-    source = PushSource(data, Limits())
-    lines = source.bindings({(recorded.label, 33)})
+    whole = archive_carry.files(hub_data)
+    index = next((hub_data / "log").glob(f"checkpoint-index-{stopped_hub.label.hex()}.cbor"))
+    source = PushSource(hub_data, Limits())
+    lines = source.bindings({(stopped_hub.label, 33)})
     assert lines
-    binding = data / "checkpoint-binding.cborseq"
+    binding = hub_data / "checkpoint-binding.cborseq"
     binding.write_bytes(binding.read_bytes().replace(lines, b""))
-    archive_carry.push(data, store)
-    archive_carry.restore(store, tmp_path / "before")
+    archive_carry.push(hub_data, file_store)
+    archive_carry.restore(file_store, tmp_path / "before")
     files = archive_carry.files(tmp_path / "before")
-    name = f"log/checkpoint-{recorded.label.hex()}-{33:020}.cbor"
+    name = f"log/checkpoint-{stopped_hub.label.hex()}-{33:020}.cbor"
     assert name in whole
     assert name not in files
-    assert archive_carry.audit(tmp_path / "before", recorded.toml).faults == ()
+    assert archive_carry.audit(tmp_path / "before", stopped_hub.toml).faults == ()
     binding.write_bytes(whole["checkpoint-binding.cborseq"])
     assert index.read_bytes() == whole[f"log/{index.name}"]
-    archive_carry.push(data, store)
-    archive_carry.restore(store, tmp_path / "after")
+    archive_carry.push(hub_data, file_store)
+    archive_carry.restore(file_store, tmp_path / "after")
     assert archive_carry.files(tmp_path / "after") == whole
 
 
 def test_what_is_written_during_a_push_makes_its_last_moments_unsettled(
-    recorded: Any, data: Path, store: Store
+    stopped_hub: Any, hub_data: Path, file_store: Store
 ) -> None:
     """An entry appears between the copies of two labels, as the sequencer would append it."""
-    label = recorded.writers["record/b"].label
-    opened = next((data / "log").glob(f"chunk-{label.hex()}-*.open"))
+    label = stopped_hub.writers["record/b"].label
+    opened = next((hub_data / "log").glob(f"chunk-{label.hex()}-*.open"))
     raw = opened.read_bytes()
     *_, (at, _, _) = read_entries(raw, Limits())
     opened.write_bytes(raw[:at])
-    last_ts = PushSource(data, Limits()).moment().last_ts
+    last_ts = PushSource(hub_data, Limits()).moment().last_ts
 
     def append(_done: int, _total: int | None) -> None:
         opened.write_bytes(raw)
 
-    push(PushSource(data, Limits()), store, sealer=None, progress=append)
-    archive = archive_carry.archive_of(store)
+    push(PushSource(hub_data, Limits()), file_store, sealer=None, progress=append)
+    archive = archive_carry.archive_of(file_store)
     assert archive.latest().unsettled_from == last_ts
-    assert archive_carry.push(data, store).new_objects == 1
+    assert archive_carry.push(hub_data, file_store).new_objects == 1
     assert archive.latest().unsettled_from is None
 
 
 def test_a_push_does_not_take_the_lock_and_leaves_the_directory_as_it_is(
-    data: Path, store: Store, tmp_path: Path
+    hub_data: Path, file_store: Store, tmp_path: Path
 ) -> None:
-    shutil.rmtree(DataDir(data).derived)
-    before = {path: path.stat().st_mtime_ns for path in data.rglob("*")}
-    archive_carry.push(data, store)
-    assert {path: path.stat().st_mtime_ns for path in data.rglob("*")} == before
+    shutil.rmtree(DataDir(hub_data).derived)
+    before = {path: path.stat().st_mtime_ns for path in hub_data.rglob("*")}
+    archive_carry.push(hub_data, file_store)
+    assert {path: path.stat().st_mtime_ns for path in hub_data.rglob("*")} == before

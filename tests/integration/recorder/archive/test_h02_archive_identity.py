@@ -43,15 +43,17 @@ def written(folder: Path, signed: SignedIdentity) -> Path:
 
 
 @pytest.fixture
-def pushed(data: Path, store: Store) -> Path:
-    archive_carry.push(data, store)
-    return data
+def pushed(hub_data: Path, file_store: Store) -> Path:
+    archive_carry.push(hub_data, file_store)
+    return hub_data
 
 
 @pytest.fixture(params=[ARCHIVE, AUDIT], ids=" ".join)
-def command(request: pytest.FixtureRequest, folder: Path, recorded: Any) -> tuple[object, ...]:
-    config = ("--config", recorded.toml) if request.param == AUDIT else ()
-    return (*request.param, "--store", folder.as_uri(), *config)
+def command(
+    request: pytest.FixtureRequest, store_folder: Path, stopped_hub: Any
+) -> tuple[object, ...]:
+    config = ("--config", stopped_hub.toml) if request.param == AUDIT else ()
+    return (*request.param, "--store", store_folder.as_uri(), *config)
 
 
 def detail(code: int, *words: object) -> Any:
@@ -115,12 +117,14 @@ def test_h02_a_key_that_retired_later_still_verifies(
 
 
 def test_h02_a_chain_of_keys_that_contradicts_the_known_one_is_refused(
-    command: tuple[object, ...], data: Path, store: Store, tmp_path: Path
+    command: tuple[object, ...], hub_data: Path, file_store: Store, tmp_path: Path
 ) -> None:
     """Whoever stole the first key endorses a key of their own, and archives the result."""
-    genuine = written(tmp_path / "genuine", rotated(data, int(time.time())))
-    hub_identity.rotate(DataDir(data), lambda size: h(b"a thief's key")[:size], int(time.time()), 0)
-    archive_carry.push(data, store)
+    genuine = written(tmp_path / "genuine", rotated(hub_data, int(time.time())))
+    hub_identity.rotate(
+        DataDir(hub_data), lambda size: h(b"a thief's key")[:size], int(time.time()), 0
+    )
+    archive_carry.push(hub_data, file_store)
     result = detail(INTEGRITY, *command, "--hub-identity", genuine)
     assert "two chains of keys" in json.dumps(result)
 
@@ -135,24 +139,24 @@ def test_h02_an_identity_of_another_hub_is_refused(
 
 
 def test_h02_a_verified_archive_teaches_a_newer_identity(
-    pushed: Path, folder: Path, store: Store, tmp_path: Path
+    pushed: Path, store_folder: Path, file_store: Store, tmp_path: Path
 ) -> None:
     """Only where an earlier one of this hub is remembered; a first one is never believed."""
-    known, words = tmp_path / "known", (*ARCHIVE, "--store", folder.as_uri())
+    known, words = tmp_path / "known", (*ARCHIVE, "--store", store_folder.as_uri())
     detail(UNPROVEN, *words, "--known-hubs", known)
     assert not known.exists()
     identity_store.remember(known, read_signed(pushed))
     hub_identity.rotate(DataDir(pushed), lambda size: h(b"x")[:size], int(time.time()), 0)
-    archive_carry.push(pushed, store)
+    archive_carry.push(pushed, file_store)
     detail(OK, *words, "--known-hubs", known)
     after = read_signed(pushed).identity
     assert identity_store.known(known, after.hub_id) == after
 
 
 def test_h02_the_signed_report_says_by_which_identity_it_was_judged(
-    pushed: Path, folder: Path, recorded: Any, tmp_path: Path
+    pushed: Path, store_folder: Path, stopped_hub: Any, tmp_path: Path
 ) -> None:
-    words = (*AUDIT, "--store", folder.as_uri(), "--config", recorded.toml)
+    words = (*AUDIT, "--store", store_folder.as_uri(), "--config", stopped_hub.toml)
     report = tmp_path / "report.json"
     detail(UNPROVEN, *words, "--report", report)
     (note,) = SignedAuditReport.from_json(report.read_bytes()).report.notes
@@ -162,8 +166,8 @@ def test_h02_the_signed_report_says_by_which_identity_it_was_judged(
     assert note.startswith("judged by identity 1 of hub")
 
 
-def test_h02_a_directory_is_audited_alike(pushed: Path, recorded: Any, tmp_path: Path) -> None:
-    words = (*AUDIT, "--data-dir", pushed, "--config", recorded.toml)
+def test_h02_a_directory_is_audited_alike(pushed: Path, stopped_hub: Any, tmp_path: Path) -> None:
+    words = (*AUDIT, "--data-dir", pushed, "--config", stopped_hub.toml)
     assert detail(UNPROVEN, *words)["hub_identity_known"] is False
     newer = written(tmp_path / "newer", rotated(pushed))
     assert detail(INTEGRITY, *words, "--hub-identity", newer)["faults"]

@@ -53,23 +53,25 @@ def work(data: Path, store: Store, tmp_path: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_every_object_is_told_of(recorded: Any, data: Path, store: Store, tmp_path: Path) -> None:
-    labels = len({path.name.split("-")[1] for path in (data / "log").glob("chunk-*")})
-    for run in work(data, store, tmp_path).values():
+def test_every_object_is_told_of(
+    stopped_hub: Any, hub_data: Path, file_store: Store, tmp_path: Path
+) -> None:
+    labels = len({path.name.split("-")[1] for path in (hub_data / "log").glob("chunk-*")})
+    for run in work(hub_data, file_store, tmp_path).values():
         seen = Seen()
         run(seen)
         seen.check(least=4 * labels)
 
 
 def test_a_line_is_printed_off_a_terminal_long_before_the_end(
-    recorded: Any,
-    data: Path,
-    store: Store,
+    stopped_hub: Any,
+    hub_data: Path,
+    file_store: Store,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """As if every object took the ten seconds after which a line is due."""
-    for name, run in work(data, store, tmp_path).items():
+    for name, run in work(hub_data, file_store, tmp_path).items():
         with progress(name, "objects", Pulse(every_sec=0.0)) as report:
             run(report)
         lines = capsys.readouterr().err.splitlines()

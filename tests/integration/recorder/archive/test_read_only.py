@@ -60,16 +60,16 @@ def samples(path: Path) -> dict[tuple[str, ...], float]:
 
 
 def test_a_principal_that_may_only_read_verifies_restores_clones_and_audits(
-    recorded: Any, data: Path, guarded: Guarded, tmp_path: Path
+    stopped_hub: Any, hub_data: Path, guarded: Guarded, tmp_path: Path
 ) -> None:
     refused = archive_carry.veen(
-        "archive", "push", "--data-dir", data, *guarded.place, env=guarded.reader
+        "archive", "push", "--data-dir", hub_data, *guarded.place, env=guarded.reader
     )  # fmt: skip
     assert refused.returncode == REFUSED, refused.stderr
     assert "permissions" in refused.stderr
-    archive_carry.push(data, guarded.store)
-    config, copy = ("--config", recorded.toml), (tmp_path / "copy").as_uri()
-    by = ("--hub-identity", data)
+    archive_carry.push(hub_data, guarded.store)
+    config, copy = ("--config", stopped_hub.toml), (tmp_path / "copy").as_uri()
+    by = ("--hub-identity", hub_data)
     for words in (
         ("archive", "verify", *guarded.place, "--read-all", *by),
         ("archive", "restore", *guarded.place, "--to", tmp_path / "hub", *config),
@@ -78,7 +78,7 @@ def test_a_principal_that_may_only_read_verifies_restores_clones_and_audits(
     ):
         done = archive_carry.veen(*words, env=guarded.reader)
         assert done.returncode == OK, (words, done.stderr)
-    whole = archive_carry.files(data)
+    whole = archive_carry.files(hub_data)
     assert (
         archive_carry.files(tmp_path / "hub").items()
         >= {name: body for name, body in whole.items() if name.startswith("log/")}.items()
@@ -86,9 +86,9 @@ def test_a_principal_that_may_only_read_verifies_restores_clones_and_audits(
 
 
 def test_status_says_that_it_could_not_look_and_its_metrics_say_nothing_of_it(
-    data: Path, guarded: Guarded, tmp_path: Path
+    hub_data: Path, guarded: Guarded, tmp_path: Path
 ) -> None:
-    archive_carry.push(data, guarded.store)
+    archive_carry.push(hub_data, guarded.store)
     words = ("archive", "status", *guarded.place, "--metrics", tmp_path / "veen.prom")
     done = archive_carry.veen(*words, env=guarded.reader)
     assert done.returncode == OK, done.stderr
@@ -114,12 +114,12 @@ def overwriting(tmp_path: Path) -> Iterator[Any]:
 
 
 def test_a_store_that_ignores_conditions_is_seen_in_status_and_metrics(
-    data: Path, overwriting: Any, tmp_path: Path
+    hub_data: Path, overwriting: Any, tmp_path: Path
 ) -> None:
     place = ("--store", f"s3://{object_servers.BUCKET}/z1", "--endpoint", overwriting.endpoint,
              "--addressing", "path")  # fmt: skip
     run = partial(archive_carry.veen, env=environment(object_servers.KEYS))
-    push = ("archive", "push", "--data-dir", data, *place)
+    push = ("archive", "push", "--data-dir", hub_data, *place)
     assert run(*push).returncode == REFUSED
     done = run(*push, "--accept-overwriting-store", "--json")
     assert done.returncode == OK, done.stderr
@@ -131,14 +131,21 @@ def test_a_store_that_ignores_conditions_is_seen_in_status_and_metrics(
     result = samples(file)
     assert result["veen_archive_keeps_condition", "if_none_match"] == 0
     assert result["veen_archive_keeps_condition", "if_match"] == 0
-    by = ("--hub-identity", data)
+    by = ("--hub-identity", hub_data)
     assert run("archive", "verify", *place, "--read-all", *by).returncode == OK
 
 
 def test_metrics_that_cannot_be_written_are_told(
-    folder: Path, store: Store, tmp_path: Path
+    store_folder: Path, file_store: Store, tmp_path: Path
 ) -> None:
-    words = ("archive", "status", "--store", folder.as_uri(), "--metrics", tmp_path / "no" / "x")
+    words = (
+        "archive",
+        "status",
+        "--store",
+        store_folder.as_uri(),
+        "--metrics",
+        tmp_path / "no" / "x",
+    )
     done = archive_carry.veen(*words)
     assert done.returncode == REFUSED
     assert "No such file or directory" in done.stderr

@@ -31,8 +31,8 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[tuple[str, ..
 
 
 def test_a_restored_hub_gives_the_same_answers_and_goes_on(
-    recorded: Any,
-    data: Path,
+    stopped_hub: Any,
+    hub_data: Path,
     where: tuple[tuple[str, ...], dict[str, str]],
     tmp_path: Path,
     run_hub: Callable[[Path], Any],
@@ -40,26 +40,26 @@ def test_a_restored_hub_gives_the_same_answers_and_goes_on(
     store, env = where
     me, to = tmp_path / "me", tmp_path / "again" / "data"
     archive_carry.keygen(me)
-    config = ("--config", recorded.toml)
-    assert archive_carry.audit(data, recorded.toml).ok
+    config = ("--config", stopped_hub.toml)
+    assert archive_carry.audit(hub_data, stopped_hub.toml).ok
     escrow = ("--escrow", me / "identity_card.pub")
     pushed = archive_carry.veen(
-        "archive", "push", "--data-dir", data, *store, *escrow, "--json", env=env
+        "archive", "push", "--data-dir", hub_data, *store, *escrow, "--json", env=env
     )
     assert pushed.returncode == 0, pushed.stdout + pushed.stderr
     assert archive_carry.detail(pushed)["is_escrowed"] is True
-    before = archive_carry.files(data)
-    shutil.rmtree(data)
+    before = archive_carry.files(hub_data)
+    shutil.rmtree(hub_data)
     done = archive_carry.veen(
         "archive", "restore", *store, "--to", to, "--client", me, *config, "--json", env=env
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "are not in this directory" in done.stderr
     detail = archive_carry.detail(done)
-    assert (detail["faults"], detail["hub_id"]) == (0, recorded.hub_id.hex())
+    assert (detail["faults"], detail["hub_id"]) == (0, stopped_hub.hub_id.hex())
     assert archive_carry.files(to) == before
-    _goes_on(recorded, run_hub(to))
-    assert archive_carry.audit(to, recorded.toml).ok
+    _goes_on(stopped_hub, run_hub(to))
+    assert archive_carry.audit(to, stopped_hub.toml).ok
 
 
 def _goes_on(recorded: Any, hub: Any) -> None:
@@ -80,14 +80,16 @@ def _goes_on(recorded: Any, hub: Any) -> None:
 
 
 def test_without_keys_the_directory_is_whole_and_the_hub_says_what_is_missing(
-    recorded: Any, data: Path, folder: Path, store: Any, tmp_path: Path
+    stopped_hub: Any, hub_data: Path, store_folder: Path, file_store: Any, tmp_path: Path
 ) -> None:
-    archive_carry.push(data, store)
+    archive_carry.push(hub_data, file_store)
     to = tmp_path / "again"
-    config = ("--config", recorded.toml)
-    done = archive_carry.veen("archive", "restore", "--store", folder.as_uri(), "--to", to, *config)
+    config = ("--config", stopped_hub.toml)
+    done = archive_carry.veen(
+        "archive", "restore", "--store", store_folder.as_uri(), "--to", to, *config
+    )
     assert done.returncode == 0, done.stderr
-    assert archive_carry.files(to) == archive_carry.files(data)
+    assert archive_carry.files(to) == archive_carry.files(hub_data)
     listen = ("--listen", f"127.0.0.1:{free_port()}")
     started = archive_carry.veen("hub", "start", "--data-dir", to, *config, *listen)
     assert started.returncode != 0
@@ -95,14 +97,14 @@ def test_without_keys_the_directory_is_whole_and_the_hub_says_what_is_missing(
 
 
 def test_a_directory_that_is_not_empty_is_left_alone(
-    data: Path, store: Any, tmp_path: Path
+    hub_data: Path, file_store: Any, tmp_path: Path
 ) -> None:
-    archive_carry.push(data, store)
+    archive_carry.push(hub_data, file_store)
     (tmp_path / "to").mkdir()
     (tmp_path / "to" / "mine").write_text("kept")
     with pytest.raises(Exception, match="does not exist or is empty"):
-        archive_carry.restore(store, tmp_path / "to")
+        archive_carry.restore(file_store, tmp_path / "to")
     assert [path.name for path in (tmp_path / "to").iterdir()] == ["mine"]
     (tmp_path / "other.restoring").mkdir()
     with pytest.raises(Exception, match="another restore is running, or was interrupted"):
-        archive_carry.restore(store, tmp_path / "other")
+        archive_carry.restore(file_store, tmp_path / "other")

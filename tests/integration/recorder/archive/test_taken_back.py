@@ -83,8 +83,8 @@ class Driven:
 
 
 @pytest.fixture
-def driven_hub(tmp_path: Path, store: Store) -> Driven:
-    return Driven(tmp_path / "hub", store)
+def driven_hub(tmp_path: Path, file_store: Store) -> Driven:
+    return Driven(tmp_path / "hub", file_store)
 
 
 def test_a_push_in_the_moment_before_entries_are_taken_back_leaves_them(

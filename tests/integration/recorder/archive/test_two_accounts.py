@@ -25,11 +25,11 @@ def theirs(tmp_path: Path) -> Iterator[Any]:
 
 
 @pytest.fixture
-def ours(data: Path, tmp_path: Path) -> Iterator[Any]:
+def ours(hub_data: Path, tmp_path: Path) -> Iterator[Any]:
     """A server that knows our account alone, with an archive."""
     server = object_servers.rclone(tmp_path / "ours")
     settings = object_servers.s3_settings(server.endpoint, "a/", accept_overwriting_store=True)
-    archive_carry.push(data, open_store(settings, object_servers.KEYS))
+    archive_carry.push(hub_data, open_store(settings, object_servers.KEYS))
     yield server
     server.stop()
 
@@ -80,10 +80,12 @@ def test_half_of_the_other_credentials_is_refused(ours: Any, theirs: Any) -> Non
     assert "got one of them; set the other" in done.stderr
 
 
-def test_the_source_may_be_of_another_kind_of_server(data: Path, theirs: Any, moto: Any) -> None:
+def test_the_source_may_be_of_another_kind_of_server(
+    hub_data: Path, theirs: Any, moto: Any
+) -> None:
     """moto keeps conditions and asks for no account, rclone asks for one and keeps none."""
     settings = object_servers.s3_settings(moto.endpoint, "accounts/")
-    archive_carry.push(data, open_store(settings, object_servers.KEYS))
+    archive_carry.push(hub_data, open_store(settings, object_servers.KEYS))
     done = archive_carry.veen(
         "archive", "clone", "--store", settings.url, "--endpoint", moto.endpoint,
         "--addressing", "auto", "--to-addressing", "path", "--to-store", "s3://archive/c",

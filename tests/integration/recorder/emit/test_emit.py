@@ -52,13 +52,16 @@ LINE = {"event_type": "order.placed", "subject_id": "u", "origin": "o", "payload
     ],
 )
 def test_refuses_before_anything_is_kept(
-    changes: dict[str, Any], detail: str, offline: Emitter
+    changes: dict[str, Any], detail: str, offline_emitter: Emitter
 ) -> None:
     good, bad = recorder_world.observed(), recorder_world.observed(**changes)
-    for stored in (offline.emit_many, lambda some: list(offline.send_many(some[1:]))):
+    for stored in (
+        offline_emitter.emit_many,
+        lambda some: list(offline_emitter.send_many(some[1:])),
+    ):
         with pytest.raises((NoEvent, UnknownType), match=detail):
             stored([good, bad])
-    assert offline.pending() == 0
+    assert offline_emitter.pending() == 0
 
 
 def test_refuses_whoever_is_not_among_the_producers(tmp_path: Path) -> None:
@@ -88,23 +91,23 @@ def test_refuses_a_migration_by_whoever_is_no_admin(tmp_path: Path, admins: list
         emitter.emit(recorder_world.observed(event_type="stream.renamed"))
 
 
-def test_takes_what_just_fits(offline: Emitter) -> None:
-    offline.emit(recorder_world.observed(event_type="log.line", payload="x" * 4_093))
-    assert offline.pending() == 1
+def test_takes_what_just_fits(offline_emitter: Emitter) -> None:
+    offline_emitter.emit(recorder_world.observed(event_type="log.line", payload="x" * 4_093))
+    assert offline_emitter.pending() == 1
 
 
-def test_an_event_survives_until_the_hub_answers(offline: Emitter) -> None:
-    offline.emit(recorder_world.observed())
+def test_an_event_survives_until_the_hub_answers(offline_emitter: Emitter) -> None:
+    offline_emitter.emit(recorder_world.observed())
     with pytest.raises(Unreachable):
-        offline.flush()
-    assert offline.pending() == 1
+        offline_emitter.flush()
+    assert offline_emitter.pending() == 1
 
 
 def test_each_event_is_in_the_stream_of_its_type_under_its_own_principal(
-    world: Any, open_emitter: Callable[..., Emitter]
+    emit_world: Any, open_emitter: Callable[..., Emitter]
 ) -> None:
     before = {
-        name: len(world.events(name)) for name in (recorder_world.ORDERS, recorder_world.LOGS)
+        name: len(emit_world.events(name)) for name in (recorder_world.ORDERS, recorder_world.LOGS)
     }
     kinds = ["order.placed", "log.line", "order.cancelled", "log.line", "order.placed"]
     observed = [
@@ -113,7 +116,7 @@ def test_each_event_is_in_the_stream_of_its_type_under_its_own_principal(
     emitter = open_emitter()
     emitter.emit_many(observed)
     assert emitter.flush().acknowledged == 5
-    result = {name: world.events(name)[count:] for name, count in before.items()}
+    result = {name: emit_world.events(name)[count:] for name, count in before.items()}
     assert [item.value() for item in result[recorder_world.ORDERS]] == [
         {"n": 0},
         {"n": 2},
@@ -121,19 +124,19 @@ def test_each_event_is_in_the_stream_of_its_type_under_its_own_principal(
     ]
     assert [item.value() for item in result[recorder_world.LOGS]] == [{"n": 1}, {"n": 3}]
     first = result[recorder_world.ORDERS][0]
-    assert first.principal_id == world.ids["producer"]
+    assert first.principal_id == emit_world.ids["producer"]
     assert (first.subject_id, first.origin, first.event_time) == (
         "user:7", "shop", 1_700_000_000_123,
     )  # fmt: skip
 
 
 def test_a_sent_event_has_its_receipt_and_the_time_of_now(
-    world: Any, open_emitter: Callable[..., Emitter]
+    emit_world: Any, open_emitter: Callable[..., Emitter]
 ) -> None:
     emitter = open_emitter()
     begun = recorder_world.now_ms()
     sent = emitter.send(recorder_world.observed(event_time=None, payload=None))
-    event = world.events(recorder_world.ORDERS)[sent.receipt.stream_seq - 1]
+    event = emit_world.events(recorder_world.ORDERS)[sent.receipt.stream_seq - 1]
     assert begun <= event.event_time <= recorder_world.now_ms()
     assert event.value() is None
 
@@ -195,43 +198,43 @@ def lines(*documents: Any) -> io.BytesIO:
     ],
 )
 def test_a_bad_line_is_named_and_all_before_it_are_kept(
-    bad: Any, detail: str, offline: Emitter
+    bad: Any, detail: str, offline_emitter: Emitter
 ) -> None:
     source = lines(LINE, b"", LINE, bad, LINE)
     with pytest.raises(BadLine, match=rf"line 4: .*{detail}.*--from-line 4") as raised:
-        emit_lines(offline, lines_of(source), LineForm())
+        emit_lines(offline_emitter, lines_of(source), LineForm())
     assert raised.value.number == 4
-    assert offline.pending() == 2
+    assert offline_emitter.pending() == 2
 
 
-def test_lines_are_kept_though_the_hub_does_not_answer(offline: Emitter) -> None:
+def test_lines_are_kept_though_the_hub_does_not_answer(offline_emitter: Emitter) -> None:
     with pytest.raises(Unreachable) as raised:
-        emit_lines(offline, lines_of(lines(*[LINE] * 1_500)), LineForm())
-    assert offline.pending() == 1_500
+        emit_lines(offline_emitter, lines_of(lines(*[LINE] * 1_500)), LineForm())
+    assert offline_emitter.pending() == 1_500
     assert raised.value.__notes__ == ["1500 events were stored; 1500 wait in the outbox"]
 
 
 def test_a_full_outbox_names_the_first_line_that_is_not_kept(
-    offline: Emitter, monkeypatch: pytest.MonkeyPatch
+    offline_emitter: Emitter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken = offline.store
+    taken = offline_emitter.store
 
     def full(events: Any) -> list[int]:
-        if offline.pending():
+        if offline_emitter.pending():
             raise VeenError("full")
         return taken(events)
 
-    monkeypatch.setattr(offline, "store", full)
+    monkeypatch.setattr(offline_emitter, "store", full)
     with pytest.raises(VeenError, match="full") as raised:
-        emit_lines(offline, lines_of(lines(*[LINE] * 1_500)), LineForm())
+        emit_lines(offline_emitter, lines_of(lines(*[LINE] * 1_500)), LineForm())
     assert raised.value.__notes__ == ["nothing from line 1025 on is stored"]
 
 
-def test_goes_on_at_a_line(world: Any, open_emitter: Callable[..., Emitter]) -> None:
-    before = len(world.events(recorder_world.ORDERS))
+def test_goes_on_at_a_line(emit_world: Any, open_emitter: Callable[..., Emitter]) -> None:
+    before = len(emit_world.events(recorder_world.ORDERS))
     source = lines(b"x" * 50, *[LINE | {"payload": n, "event_time": n} for n in range(3)])
     form = LineForm(default_origin="unused")
     emitted = emit_lines(open_emitter(), lines_of(source, 3), form)
     assert (emitted.stored, emitted.acknowledged) == (2, 2)
-    events = world.events(recorder_world.ORDERS)[before:]
+    events = emit_world.events(recorder_world.ORDERS)[before:]
     assert [(event.value(), event.event_time) for event in events] == [(1, 1), (2, 2)]

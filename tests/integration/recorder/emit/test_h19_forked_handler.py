@@ -41,8 +41,10 @@ def a_record(text: str) -> logging.LogRecord:
     return logging.LogRecord("shop", logging.INFO, "f", 1, text, None, None)
 
 
-def test_h19_every_record_of_forked_processes_is_recorded_or_counted(offline: Emitter) -> None:
-    handler = RecorderHandler(offline, MAPPING, wait_sec=60)
+def test_h19_every_record_of_forked_processes_is_recorded_or_counted(
+    offline_emitter: Emitter,
+) -> None:
+    handler = RecorderHandler(offline_emitter, MAPPING, wait_sec=60)
     handler.handle(a_record("parent"))
 
     def work(child: int) -> None:
@@ -53,7 +55,7 @@ def test_h19_every_record_of_forked_processes_is_recorded_or_counted(offline: Em
     pids = [forked(lambda child=child: work(child)) for child in range(CHILDREN)]  # type: ignore[misc]
     assert [ended(pid) for pid in pids] == [0] * CHILDREN
     handler.close()
-    messages = [event.value()["message"] for event in stored(offline)]
+    messages = [event.value()["message"] for event in stored(offline_emitter)]
     due = {f"{child}:{number}" for child in range(CHILDREN) for number in range(LINES)}
     assert sorted(messages) == sorted({"parent", *due})
     assert handler.dropped == 0
@@ -62,8 +64,8 @@ def test_h19_every_record_of_forked_processes_is_recorded_or_counted(offline: Em
         assert own == [f"{child}:{number}" for number in range(LINES)]
 
 
-def test_h19_a_forked_process_that_logs_too_much_is_counted(offline: Emitter) -> None:
-    handler = RecorderHandler(offline, MAPPING)
+def test_h19_a_forked_process_that_logs_too_much_is_counted(offline_emitter: Emitter) -> None:
+    handler = RecorderHandler(offline_emitter, MAPPING)
     handler.handle(a_record("parent"))
 
     def work() -> None:
@@ -72,13 +74,13 @@ def test_h19_a_forked_process_that_logs_too_much_is_counted(offline: Emitter) ->
 
     assert ended(forked(work)) == 0
     handler.close()
-    cut = [event.value() for event in stored(offline) if event.value().get("cut")]
+    cut = [event.value() for event in stored(offline_emitter) if event.value().get("cut")]
     assert len(cut) == 1
     assert cut[0]["message"].startswith("xxx")
 
 
-def test_h19_without_the_parent_the_loss_is_said_and_counted(offline: Emitter) -> None:
-    handler = RecorderHandler(offline, MAPPING)
+def test_h19_without_the_parent_the_loss_is_said_and_counted(offline_emitter: Emitter) -> None:
+    handler = RecorderHandler(offline_emitter, MAPPING)
     reading, writing = os.pipe()
 
     def work() -> None:
@@ -96,11 +98,11 @@ def test_h19_without_the_parent_the_loss_is_said_and_counted(offline: Emitter) -
     os.close(writing)
 
 
-def test_h36_a_handler_that_is_refused_is_nowhere(offline: Emitter) -> None:
+def test_h36_a_handler_that_is_refused_is_nowhere(offline_emitter: Emitter) -> None:
     def handlers() -> list[Any]:
         return [ref() for ref in logging._handlerList]  # type: ignore[attr-defined]
 
     before = handlers()
     with pytest.raises(UnknownType):
-        RecorderHandler(offline, LogMapping(subject_id="s", origin="o", event_type="nope"))
+        RecorderHandler(offline_emitter, LogMapping(subject_id="s", origin="o", event_type="nope"))
     assert handlers() == before

@@ -17,9 +17,9 @@ from veen.client.outbox import Note
 
 
 @pytest.fixture
-def log(offline: Any, tmp_path: Path) -> Log:
+def log(offline_emitter: Any, tmp_path: Path) -> Log:
     (tmp_path / "logs").mkdir()
-    return Log(tmp_path / "logs", offline)
+    return Log(tmp_path / "logs", offline_emitter)
 
 
 def rotate_to(log: Log, suffix: str, mtime: int) -> None:

@@ -67,43 +67,43 @@ def streams(world: Any) -> list[dict[str, Any]]:
 
 
 def test_h27_an_event_of_a_foreign_type_is_found_and_a_changed_map_needs_its_migration(
-    world: Any, tmp_path: Path
+    emit_world: Any, tmp_path: Path
 ) -> None:
-    home, settings = IndexHome(tmp_path / "index"), world.settings()
-    with world.emitter() as emitter:
+    home, settings = IndexHome(tmp_path / "index"), emit_world.settings()
+    with emit_world.emitter() as emitter:
         emitter.send(recorder_world.observed())
-    followed(world, home, settings)
+    followed(emit_world, home, settings)
     assert wrong(home) == {}
 
     # Another settings file maps the type of orders to the stream of logs: the hub cannot tell.
     swapped = [
         stream | {"event_types": kinds}
         for stream, kinds in zip(
-            streams(world), (["log.line"], ["order.placed", "log.dropped"]), strict=True
+            streams(emit_world), (["log.line"], ["order.placed", "log.dropped"]), strict=True
         )
     ]
-    with world.emitter(streams=swapped) as emitter:
+    with emit_world.emitter(streams=swapped) as emitter:
         for _ in range(3):
             emitter.send(recorder_world.observed())
-    followed(world, home, settings)
+    followed(emit_world, home, settings)
     assert wrong(home) == {LOGS: 3}
     row = next(stream for stream in status(home, 0).streams if stream.stream == LOGS)
     assert row.unread == 0
 
     # With that file as its own settings, the recorder refuses: nothing tells of a migration.
     with pytest.raises(MapChanged, match=r"expected a migration event .* got none"):
-        refuse_changed(home, world.settings(streams=swapped).streams)
-    followed(world, home, world.settings(streams=swapped))
+        refuse_changed(home, emit_world.settings(streams=swapped).streams)
+    followed(emit_world, home, emit_world.settings(streams=swapped))
     assert "veen recorder migrate" in str(status(home, 0).trouble)
     assert wrong(home) == {LOGS: 3}
 
     # A rename is accepted once it is in the log, and what stood in the old stream stays right.
-    renamed = world.settings(streams=moved_orders(world))
+    renamed = emit_world.settings(streams=moved_orders(emit_world))
     with pytest.raises(MapChanged, match=f"from {ORDERS} to {MOVED}"):
         refuse_changed(home, renamed.streams)
-    with world.emitter("admin", streams=moved_orders(world)) as emitter:
+    with emit_world.emitter("admin", streams=moved_orders(emit_world)) as emitter:
         record(emitter, rename(emitter.streams, ORDERS, MOVED, 1), "test")
-    followed(world, home, renamed)
+    followed(emit_world, home, renamed)
     refuse_changed(home, renamed.streams)
     assert status(home, 0).trouble is None
     assert wrong(home) == {LOGS: 3}
@@ -111,18 +111,18 @@ def test_h27_an_event_of_a_foreign_type_is_found_and_a_changed_map_needs_its_mig
     with pytest.raises(MapChanged, match=f"from {MOVED} to {ORDERS}"):
         refuse_changed(home, settings.streams)
     # What comes to the old stream after its last place is not of that stream any more.
-    with world.emitter() as emitter:
+    with emit_world.emitter() as emitter:
         emitter.send(recorder_world.observed())
-    followed(world, home, renamed)
+    followed(emit_world, home, renamed)
     assert wrong(home) == {LOGS: 3, ORDERS: 1}
 
 
 def test_h27_the_accepted_map_outlives_the_index_and_is_not_guessed(
-    world: Any, tmp_path: Path
+    emit_world: Any, tmp_path: Path
 ) -> None:
-    home, settings = IndexHome(tmp_path / "index"), world.settings()
+    home, settings = IndexHome(tmp_path / "index"), emit_world.settings()
     refuse_changed(home, settings.streams)
-    followed(world, home, settings)
+    followed(emit_world, home, settings)
     document = json.loads(home.stream_map.read_bytes())
     assert document["types"]["order.placed"] == ORDERS
     home.stream_map.write_bytes(b"{")

@@ -42,21 +42,21 @@ def test_refuses(
         made(streams, old, new, last_seq)
 
 
-def test_refuses_to_record_for_anyone_but_an_admin(world: Any) -> None:
+def test_refuses_to_record_for_anyone_but_an_admin(emit_world: Any) -> None:
     with (
-        world.emitter("producer") as emitter,
+        emit_world.emitter("producer") as emitter,
         pytest.raises(NoEvent, match="is no admin of this recorder"),
     ):
         record(emitter, rename(emitter.streams, "record/old", "record/app/orders", 3), "test")
 
 
-def test_the_reader_says_where_a_type_was_over_time(world: Any) -> None:
-    with world.emitter("admin") as emitter:
+def test_the_reader_says_where_a_type_was_over_time(emit_world: Any) -> None:
+    with emit_world.emitter("admin") as emitter:
         streams = emitter.streams
         record(emitter, rename(streams, "record/older", "record/app/orders", 3), "test")
         both = [recorder_world.ORDERS, recorder_world.LOGS]
         record(emitter, split(streams, "record/old", both, 9), "test")
-    history = migrations(world.events(CHANGES))
+    history = migrations(emit_world.events(CHANGES))
     here = [Stay("record/older", 3), Stay("record/old", 9), Stay(recorder_world.ORDERS, None)]
     assert stays("order.placed", history, streams) == here
     assert stays("log.line", history, streams) == [

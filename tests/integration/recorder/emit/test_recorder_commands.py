@@ -76,27 +76,27 @@ def _invoked(capsys: pytest.CaptureFixture[str], words: list[str], stdin: bytes)
 
 
 @pytest.fixture(scope="module")
-def config(world: Any) -> Path:
-    path = Path(world.folder) / "recorder.toml"
-    path.write_text(a_toml(world.document()))
+def config(emit_world: Any) -> Path:
+    path = Path(emit_world.folder) / "recorder.toml"
+    path.write_text(a_toml(emit_world.document()))
     return path
 
 
 @pytest.fixture(scope="module")
-def caps(world: Any, config: Path) -> dict[str, Path]:
+def caps(emit_world: Any, config: Path) -> dict[str, Path]:
     """The files of the capabilities, which the hub does not know yet."""
     result = {}
     for name in ("producer", "admin"):
         result[name] = config.with_name(f"{name}.cap")
-        result[name].write_bytes(world.token(name, world.settings()).encode())
+        result[name].write_bytes(emit_world.token(name, emit_world.settings()).encode())
     return result
 
 
 @pytest.fixture(scope="module")
-def authorized(world: Any, caps: dict[str, Path]) -> dict[str, Path]:
+def authorized(emit_world: Any, caps: dict[str, Path]) -> dict[str, Path]:
     for name in caps:
-        with world.client(name, world.settings()) as client:
-            client.meet().api.authorize(world.token(name, world.settings()))
+        with emit_world.client(name, emit_world.settings()) as client:
+            client.meet().api.authorize(emit_world.token(name, emit_world.settings()))
     return caps
 
 
@@ -106,38 +106,40 @@ def at(config: Path, authorized: dict[str, Path]) -> tuple[object, ...]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def registered(world: Any, config: Path) -> None:
+def registered(emit_world: Any, config: Path) -> None:
     """The admin makes the streams known, before any capability is."""
-    settings = ["--config", str(config), "--client", str(world.folder / "admin")]
+    settings = ["--config", str(config), "--client", str(emit_world.folder / "admin")]
     words = ["recorder", "streams", "--register", *settings, "--principal", "admin", "--json"]
     run = Context().run(CliRunner().invoke, app, words)
     assert run.exit_code == OK, run.exception
     shown = json.loads(run.stdout)
     assert set(shown["registered"]) >= {"record/app/orders", "record/infrastructure/logs"}
-    assert any(world.ids["producer"].hex() in item for item in shown["issue"])
+    assert any(emit_world.ids["producer"].hex() in item for item in shown["issue"])
 
 
 def lines(*some: dict[str, Any]) -> bytes:
     return b"".join(json.dumps(LINE | item).encode() + b"\n" for item in some)
 
 
-def test_only_a_managing_principal_registers_streams(veen: Veen, world: Any, config: Path) -> None:
+def test_only_a_managing_principal_registers_streams(
+    veen: Veen, emit_world: Any, config: Path
+) -> None:
     result = veen("streams", "--register", "--config", config)
     assert (result.code, "E.UNAUTHORIZED" in result.detail) == (REFUSED, True)
-    admin = ("--client", world.folder / "admin", "--principal", "nobody")
+    admin = ("--client", emit_world.folder / "admin", "--principal", "nobody")
     assert veen("streams", "--register", "--config", config, *admin).code == REFUSED
 
 
-def test_streams_say_who_appends(veen: Veen, world: Any, config: Path) -> None:
+def test_streams_say_who_appends(veen: Veen, emit_world: Any, config: Path) -> None:
     shown = veen("streams", "--config", config, "--json").document
     (orders,) = [item for item in shown["streams"] if item["name"] == "record/app/orders"]
-    assert orders["append"] == [world.ids["producer"].hex()]
+    assert orders["append"] == [emit_world.ids["producer"].hex()]
     assert "registered" not in shown
     assert "whoever has a capability" in veen("streams", "--config", config).out
 
 
 def test_without_a_capability_nothing_is_recorded(
-    veen: Veen, world: Any, config: Path, caps: dict[str, Path]
+    veen: Veen, emit_world: Any, config: Path, caps: dict[str, Path]
 ) -> None:
     result = veen("emit", *ONE, "--payload", "{}", "--config", config)
     assert (result.code, "E.CAP" in result.detail) == (REFUSED, True)
@@ -145,16 +147,18 @@ def test_without_a_capability_nothing_is_recorded(
     assert (another.code, "not for this identity" in another.detail) == (3, True)
     none = veen("emit", *ONE, "--payload", "{}", "--config", config, "--cap", "/nowhere.cap")
     assert (none.code, "/nowhere.cap" in none.detail) == (USAGE, True)
-    assert world.events("record/app/orders") == []
+    assert emit_world.events("record/app/orders") == []
 
 
-def test_one_event_comes_with_its_receipt(veen: Veen, world: Any, at: tuple[object, ...]) -> None:
+def test_one_event_comes_with_its_receipt(
+    veen: Veen, emit_world: Any, at: tuple[object, ...]
+) -> None:
     """What an earlier command was refused is not sent again by this one."""
     words = ("--payload", '{"n": 1}', "--time", "2025-11-19T03:20:00.5Z")
     result = veen("emit", *ONE, *words, *at, "--json")
     assert result.code == OK
     assert result.document["stream"] == "record/app/orders"
-    event = world.events("record/app/orders")[result.document["stream_seq"] - 1]
+    event = emit_world.events("record/app/orders")[result.document["stream_seq"] - 1]
     assert (event.value(), event.event_time) == ({"n": 1}, 1_763_522_400_500)
     assert result.document["receipt_id"].startswith("rcpt-")
     assert result.document["stream_seq"] == 1
@@ -189,18 +193,18 @@ def test_misuse_is_told(
     ],
 )
 def test_a_bad_line_is_named_and_those_before_it_are_recorded(
-    veen: Veen, world: Any, at: tuple[object, ...], bad: dict[str, Any], detail: str
+    veen: Veen, emit_world: Any, at: tuple[object, ...], bad: dict[str, Any], detail: str
 ) -> None:
-    before = len(world.events("record/app/orders"))
+    before = len(emit_world.events("record/app/orders"))
     source = lines({"payload": 1}) + b"\n" + lines({"payload": 2}, bad, {"payload": 3})
     result = veen("emit", "--file", "-", *at, stdin=source)
     assert (result.code, "line 4: " in result.detail) == (REFUSED, True)
     assert detail in result.detail
-    recorded = world.events("record/app/orders")[before:]
+    recorded = emit_world.events("record/app/orders")[before:]
     assert [item.value() for item in recorded] == [1, 2]
     rest = veen("emit", "--file", "-", "--from-line", "5", *at, "--json", stdin=source)
     assert rest.document == {"stored": 1, "acknowledged": 1, "pending": 0}
-    assert world.events("record/app/orders")[-1].value() == 3
+    assert emit_world.events("record/app/orders")[-1].value() == 3
 
 
 def test_lines_are_kept_while_the_hub_does_not_answer(veen: Veen, tmp_path: Path) -> None:
@@ -214,21 +218,21 @@ def test_lines_are_kept_while_the_hub_does_not_answer(veen: Veen, tmp_path: Path
 
 
 def test_a_log_is_followed_to_its_end_and_again_from_there(
-    veen: Veen, world: Any, at: tuple[object, ...], tmp_path: Path
+    veen: Veen, emit_world: Any, at: tuple[object, ...], tmp_path: Path
 ) -> None:
-    log, before = tmp_path / "shop.json", len(world.events("record/app/orders"))
+    log, before = tmp_path / "shop.json", len(emit_world.events("record/app/orders"))
     log.write_bytes(lines({"n": 1}, {"n": 2}))
     tail = ("tail", log, "--once", "--json", *at)
     assert veen(*tail).document == {"events": 2, "acknowledged": 2, "pending": 0}
     log.write_bytes(log.read_bytes() + lines({"n": 3}))
     assert veen(*tail).document["events"] == 1
     assert veen(*tail).document["events"] == 0
-    result = [event.value() for event in world.events("record/app/orders")[before:]]
+    result = [event.value() for event in emit_world.events("record/app/orders")[before:]]
     assert result == [{"n": 1}, {"n": 2}, {"n": 3}]
 
 
 def test_a_bad_line_of_a_log_stops_the_tail_or_is_recorded(
-    veen: Veen, world: Any, at: tuple[object, ...], tmp_path: Path
+    veen: Veen, emit_world: Any, at: tuple[object, ...], tmp_path: Path
 ) -> None:
     log = tmp_path / "mixed.json"
     log.write_bytes(lines({"n": 1}) + b"not JSON\n")
@@ -237,11 +241,11 @@ def test_a_bad_line_of_a_log_stops_the_tail_or_is_recorded(
     assert "mixed.json" in result.detail
     assert f"byte {len(lines({'n': 1}))}" in result.detail
     assert veen("tail", log, "--once", "--on-bad-line", "record", *at).code == OK
-    assert world.events("record/infrastructure/logs")[-1].event_type == "log.unparsed"
+    assert emit_world.events("record/infrastructure/logs")[-1].event_type == "log.unparsed"
 
 
 def test_only_an_admin_records_migrations(
-    veen: Veen, world: Any, config: Path, authorized: dict[str, Path]
+    veen: Veen, emit_world: Any, config: Path, authorized: dict[str, Path]
 ) -> None:
     words: tuple[str, ...] = (
         "migrate",
@@ -254,26 +258,26 @@ def test_only_an_admin_records_migrations(
     words = (*words, "--last-seq", "812", "--config", str(config))
     result = veen(*words, "--cap", authorized["producer"])
     assert (result.code, "is no admin" in result.detail) == (REFUSED, True)
-    admin = ("--client", world.folder / "admin", "--cap", authorized["admin"])
+    admin = ("--client", emit_world.folder / "admin", "--cap", authorized["admin"])
     shown = veen(*words, *admin, "--json").document
     assert shown["from"] == "record/app/old"
     assert shown["to"][0]["stream"] == "record/app/orders"
     assert shown["stream"] == CHANGES
-    (event,) = world.events(CHANGES)
+    (event,) = emit_world.events(CHANGES)
     assert (event.event_type, event.value()["last_seq"]) == ("stream.renamed", 812)
     both = ("--to", "record/app/orders", "--to", "record/infrastructure/logs", "--last-seq", 3)
     parted = veen("migrate", "split", "--from", "record/all", *both, "--config", config, *admin)
     assert parted.code == OK
-    assert world.events(CHANGES)[-1].event_type == "stream.split"
+    assert emit_world.events(CHANGES)[-1].event_type == "stream.split"
 
 
 def test_a_configuration_is_told_or_its_fault_is_named(
-    veen: Veen, world: Any, config: Path, tmp_path: Path
+    veen: Veen, emit_world: Any, config: Path, tmp_path: Path
 ) -> None:
     shown = veen("config", "check", "--config", config, "--json").document
     assert shown["zone"] == "plant-1"
-    assert shown["admins"] == [world.ids["admin"].hex()]
-    assert shown["profile_id"] == world.settings().profile_id().hex()
+    assert shown["admins"] == [emit_world.ids["admin"].hex()]
+    assert shown["profile_id"] == emit_world.settings().profile_id().hex()
     bad = tmp_path / "bad.toml"
     bad.write_text(config.read_text() + "\ncolour = 1\n")
     result = veen("config", "check", "--config", bad)
@@ -311,9 +315,9 @@ def moved(config: Path) -> Path:
 
 
 def test_h27_no_command_goes_by_a_changed_map_without_its_migration(
-    veen: Veen, world: Any, config: Path, authorized: dict[str, Path], tmp_path: Path
+    veen: Veen, emit_world: Any, config: Path, authorized: dict[str, Path], tmp_path: Path
 ) -> None:
-    admin = ("--client", world.folder / "admin", "--principal", "admin")
+    admin = ("--client", emit_world.folder / "admin", "--principal", "admin")
     follow = ("index", "follow", "--once", *admin, "--openers", 0)
     assert veen("emit", *ONE, "--payload", "{}", "--config", config, "--cap",
                 authorized["producer"]).code == OK  # fmt: skip
@@ -342,7 +346,7 @@ def test_h27_no_command_goes_by_a_changed_map_without_its_migration(
     # What comes before the migration goes through, and the migration mends it.
     assert veen("streams", "--register", *admin, *to).code == OK
     rename = ("migrate", "rename", "--from", "record/app/orders", "--to", MOVED, "--last-seq", 99)
-    done = veen(*rename, "--client", world.folder / "admin", "--cap", authorized["admin"], *to)
+    done = veen(*rename, "--client", emit_world.folder / "admin", "--cap", authorized["admin"], *to)
     assert done.code == OK, done.detail
     assert veen("config", "check", *to).code == REFUSED
     assert veen(*follow, *to, "--json").document["trouble"] is None

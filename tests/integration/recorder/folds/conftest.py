@@ -25,7 +25,7 @@ ENVIRONMENT = dict(os.environ)
 
 
 @pytest.fixture(scope="session")
-def environment() -> dict[str, str]:
+def cluster_environment() -> dict[str, str]:
     """What the processes of a cluster run in."""
     return ENVIRONMENT | {
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -35,12 +35,12 @@ def environment() -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def long_factor() -> int:
+def fold_long_factor() -> int:
     return 5 if LONG else 1
 
 
 @pytest.fixture(scope="session")
-def a_history() -> Callable[..., list[Any]]:
+def a_signed_history() -> Callable[..., list[Any]]:
     """Messages with their meaning, as ``histories.history`` draws them for an overlay."""
 
     def build(seed: int, size: int, overlay: str) -> list[Any]:
@@ -56,7 +56,7 @@ def a_history() -> Callable[..., list[Any]]:
 
 
 @pytest.fixture(scope="session")
-def swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Path]]:
+def memory_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Path]]:
     """New folders in memory where there is such a place: logs of tiny chunks sync all the time."""
     if not Path("/dev/shm").is_dir():
         yield tmp_path_factory.mktemp
@@ -71,30 +71,25 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.fixture(scope="session")
-def new_hub(swift: Callable[[str], Path], reader: Any) -> Callable[[int], Any]:
+def new_hub(memory_folder: Callable[[str], Path], reader: Any) -> Callable[[int], Any]:
     """A hub with chunks of so many entries, still empty."""
-    return lambda entries: fold_world.Hub(swift("hub") / "data", reader, entries)
+    return lambda entries: fold_world.Hub(memory_folder("hub") / "data", reader, entries)
 
 
 @pytest.fixture
 def archived(
-    new_hub: Callable[[int], Any], a_history: Callable[..., list[Any]], swift: Callable[[str], Path]
+    new_hub: Callable[[int], Any],
+    a_signed_history: Callable[..., list[Any]],
+    memory_folder: Callable[[str], Path],
 ) -> Any:
     """The stream "ledger" of 150 messages in chunks of 20, the last one open, in a directory."""
     hub = new_hub(20)
-    hub.write("ledger", a_history(7, 150, "wallet.ledger"), Random(7))
-    return fold_world.in_directory(hub, swift("store"))
+    hub.write("ledger", a_signed_history(7, 150, "wallet.ledger"), Random(7))
+    return fold_world.in_directory(hub, memory_folder("store"))
 
 
 @pytest.fixture(scope="session")
-def moto() -> Iterator[Any]:
-    server = object_servers.moto()
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
+def spark_context() -> Iterator[Any]:
     """Two cores; a task may fail twice before its job does."""
     os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
     os.environ |= {
@@ -118,5 +113,5 @@ def spark() -> Iterator[Any]:
 
 @pytest.fixture
 def bucket(moto: Any) -> Any:
-    """The settings of an empty bucket, so to speak."""
+    """The settings of an empty prefix of a bucket."""
     return object_servers.s3_settings(moto.endpoint, f"folds-{next(_NUMBER)}/")

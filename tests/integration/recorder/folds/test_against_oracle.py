@@ -22,18 +22,18 @@ HUBS, STREAMS = 4, 50
 def many(
     request: pytest.FixtureRequest,
     new_hub: Callable[[int], Any],
-    a_history: Callable[..., list[Any]],
-    long_factor: int,
-    swift: Callable[[str], Path],
+    a_signed_history: Callable[..., list[Any]],
+    fold_long_factor: int,
+    memory_folder: Callable[[str], Path],
 ) -> Any:
     """A hub with streams of every overlay, each in chunks of a size of its own, archived."""
     hub, chance = new_hub(1), Random(f"chunks {request.param}")
-    for number in range(STREAMS * long_factor):
+    for number in range(STREAMS * fold_long_factor):
         overlay, seed = NAMES[number % len(NAMES)], request.param * 10_000 + number
         size = chance.choice([chance.randint(1, 9), *[chance.randint(10, 60)] * 4])
         hub.entries_in_chunk = chance.randint(1, max(size // 3, 1))
-        hub.write(f"{overlay} {number}", a_history(seed, size, overlay), chance)
-    return fold_world.in_directory(hub, swift("store"))
+        hub.write(f"{overlay} {number}", a_signed_history(seed, size, overlay), chance)
+    return fold_world.in_directory(hub, memory_folder("store"))
 
 
 def by_hands(archived: Any, job: Any, chance: Random) -> bytes:
@@ -80,7 +80,7 @@ def test_every_way_of_folding_gives_the_bytes_of_the_naive_fold(many: Any) -> No
         assert ways == {result.encode()}
 
 
-def test_some_of_them_on_spark(many: Any, spark: Any, reader: Any) -> None:
+def test_some_of_them_on_spark(many: Any, spark_context: Any, reader: Any) -> None:
     from spark_jobs.fold_overlay import FoldSite, fold_on  # noqa: PLC0415
     from veen.label import DEFAULT_PROFILE  # noqa: PLC0415
     from veen.objects.port import FileSettings  # noqa: PLC0415
@@ -93,6 +93,6 @@ def test_some_of_them_on_spark(many: Any, spark: Any, reader: Any) -> None:
         chance, overlay = Random(f"spark {stream}"), stream.split()[0]
         expected = {"block": chance.randint(1, 5), "keeps_summaries": chance.random() < 0.5}
         job = many.job(stream, overlay, **expected)
-        result = fold_on(spark, site, job, chance.randint(1, 12))
+        result = fold_on(spark_context, site, job, chance.randint(1, 12))
         assert result.folded == overlay_oracle.folded(overlay, messages)
         assert result.encode() == many.fold(job).encode()

@@ -61,10 +61,10 @@ def test_a_warm_fold_reads_only_the_unfinished_block(archived: Any, job: FoldJob
 
 
 def test_a_log_that_has_grown_is_folded_from_where_it_was(
-    archived: Any, job: FoldJob, a_history: Callable[..., list[Any]]
+    archived: Any, job: FoldJob, a_signed_history: Callable[..., list[Any]]
 ) -> None:
     worked(archived, job)
-    archived.hub.write("ledger", a_history(8, 50, NAME), Random(8))
+    archived.hub.write("ledger", a_signed_history(8, 50, NAME), Random(8))
     archived.push()
     longer = archived.job("ledger", NAME, block=8, keeps_summaries=True)
     assert worked(archived, longer).events == 200 - 144
@@ -132,12 +132,15 @@ def test_places_that_lead_astray_are_refused_by_their_key(archived: Any, job: Fo
 
 
 def test_the_summaries_of_another_log_are_not_even_found(
-    archived: Any, job: FoldJob, new_hub: Callable[[int], Any], a_history: Callable[..., list[Any]]
+    archived: Any,
+    job: FoldJob,
+    new_hub: Callable[[int], Any],
+    a_signed_history: Callable[..., list[Any]],
 ) -> None:
     """One message differs: every root after it does, and so does every key."""
     worked(archived, job)
     before = set(archived.summaries())
-    archived.hub.write("other", a_history(7, 150, NAME), Random(7))
+    archived.hub.write("other", a_signed_history(7, 150, NAME), Random(7))
     archived.push()
     archived.fold(archived.job("other", NAME, block=8, keeps_summaries=True))
     assert not {key.rpartition("/")[2] for key in before} & {

@@ -138,9 +138,9 @@ def hub(tmp_path: Path) -> Iterator[Any]:
 
 
 def test_a_snapshot_is_sent_found_and_verified(
-    hub: Any, swift: Callable[[str], Path], tmp_path: Path
+    hub: Any, memory_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    me, store = tmp_path / "me", swift("store").as_uri()
+    me, store = tmp_path / "me", memory_folder("store").as_uri()
     ClientDir(me).create(now=int(time.time()), random=os.urandom, passphrase=None)
     with Client.open(me, hub.url) as client:
         bodies = [_increment(number) for number in range(12)]

@@ -137,9 +137,9 @@ def test_a_pruned_chunk_is_refused_and_what_follows_is_folded(archived: Any) -> 
 
 
 def test_one_message_that_nobody_can_open_does_not_stop_a_fold(
-    archived: Any, a_history: Callable[..., list[Any]]
+    archived: Any, a_signed_history: Callable[..., list[Any]]
 ) -> None:
-    strange = [replace(item, schema=b"") for item in a_history(3, 4, NAME)]
+    strange = [replace(item, schema=b"") for item in a_signed_history(3, 4, NAME)]
     archived.hub.write("ledger", strange, Random(3))
     archived.push()
     result = archived.fold(archived.job("ledger", NAME, block=8))

@@ -111,9 +111,9 @@ def test_a_snapshot_of_a_log_that_was_tampered_with_since_is_not_vouched_for(
 
 
 def test_the_latest_snapshot_of_a_stream_is_found(
-    archived: Any, claim: StateCheckpoint, a_history: Callable[..., list[Any]]
+    archived: Any, claim: StateCheckpoint, a_signed_history: Callable[..., list[Any]]
 ) -> None:
-    noise = a_history(1, 30, NAME)
+    noise = a_signed_history(1, 30, NAME)
     first = replace(claim, metadata=AnyItem(b"\x01"))
     said = {5: first.encode(), 12: claim.encode(), 20: replace(claim, upto_stream_seq=9).encode()}
     said[25] = b"\xff"

@@ -28,22 +28,22 @@ def site(settings: Any, client: Path) -> FoldSite:
 
 
 def test_executors_keep_what_this_process_reads_and_the_other_way_round(
-    archived: Any, spark: Any, reader: Any
+    archived: Any, spark_context: Any, reader: Any
 ) -> None:
     at = site(FileSettings(archived.folder), reader.root)
     cold = archived.job("ledger", NAME, block=4)
     stored = replace(cold, keeps_summaries=True)
     due = archived.fold(cold).encode()
-    assert fold_on(spark, at, cold).encode() == due
+    assert fold_on(spark_context, at, cold).encode() == due
     assert list(archived.summaries()) == []
-    assert fold_on(spark, at, stored, 3).encode() == due
+    assert fold_on(spark_context, at, stored, 3).encode() == due
     source = archived.source(stored)
     assert stored.fold(source).over(stored.run) == archived.fold(cold).opened()
     assert source.work.events == 150 % 4
-    assert fold_on(spark, at, stored, 1).encode() == due
+    assert fold_on(spark_context, at, stored, 1).encode() == due
 
 
-def test_a_snapshot_is_verified_on_spark(archived: Any, spark: Any, reader: Any) -> None:
+def test_a_snapshot_is_verified_on_spark(archived: Any, spark_context: Any, reader: Any) -> None:
     at = site(FileSettings(archived.folder), reader.root)
     order = archived.job("ledger", NAME, block=4)
     result = archived.fold(replace(order, run=type(order.run)(1, 90)))
@@ -51,7 +51,7 @@ def test_a_snapshot_is_verified_on_spark(archived: Any, spark: Any, reader: Any)
     for item in (claim, replace(claim, state_hash=bytes(32)), replace(claim, upto_stream_seq=91)):
         there, here = (
             snapshots.verify(item, Expected(), order, 150, folding)
-            for folding in (lambda job: fold_on(spark, at, job, 2), archived.fold)
+            for folding in (lambda job: fold_on(spark_context, at, job, 2), archived.fold)
         )
         assert there == here
 
@@ -72,16 +72,16 @@ def test_a_directory_with_other_keys_is_refused_on_an_executor(
 
 def test_a_bucket_gives_the_same_bytes(
     new_hub: Callable[[int], Any],
-    a_history: Callable[..., list[Any]],
+    a_signed_history: Callable[..., list[Any]],
     bucket: Any,
-    spark: Any,
+    spark_context: Any,
     reader: Any,
 ) -> None:
     hub = new_hub(9)
-    hub.write("ledger", a_history(4, 50, NAME), Random(4))
+    hub.write("ledger", a_signed_history(4, 50, NAME), Random(4))
     archived = fold_world.Archived(hub, open_store(bucket, object_servers.KEYS)).push()
     job = archived.job("ledger", NAME, block=4, keeps_summaries=True)
-    result = fold_on(spark, site(bucket, reader.root), job, 2)
+    result = fold_on(spark_context, site(bucket, reader.root), job, 2)
     assert result.folded == overlay_oracle.folded(NAME, hub.detail["ledger"])
     source = archived.source(job)
     assert job.fold(source).over(job.run) == result.opened()

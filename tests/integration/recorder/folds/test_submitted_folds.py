@@ -32,11 +32,11 @@ Submit = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def submit(
-    environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+    cluster_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Submit]:
     """spark-submit to a master and two workers of its own."""
-    with spark_standalone.cluster(environment, tmp_path_factory.mktemp("worker")) as master:
-        yield partial(spark_standalone.submit, environment, master)
+    with spark_standalone.cluster(cluster_environment, tmp_path_factory.mktemp("worker")) as master:
+        yield partial(spark_standalone.submit, cluster_environment, master)
 
 
 def words_of(archived: Any, client: Path, out: Path) -> tuple[object, ...]:
@@ -48,7 +48,7 @@ def words_of(archived: Any, client: Path, out: Path) -> tuple[object, ...]:
 
 @pytest.mark.long
 def test_a_cluster_folds_to_the_bytes_of_local_mode(
-    submit: Submit, archived: Any, spark: Any, reader: Any, tmp_path: Path
+    submit: Submit, archived: Any, spark_context: Any, reader: Any, tmp_path: Path
 ) -> None:
     job = archived.job("ledger", NAME, block=BLOCK, from_seq=3, to_seq=140)
     words = (*words_of(archived, reader.root, tmp_path / "there"), "--overlay", NAME)
@@ -57,7 +57,7 @@ def test_a_cluster_folds_to_the_bytes_of_local_mode(
     there = (tmp_path / "there").read_bytes()
     services = StoreRef(FileSettings(archived.folder))
     site = FoldSite(services=services, client=reader.root, profile=DEFAULT_PROFILE)
-    assert there == fold_on(spark, site, job, 3).encode()
+    assert there == fold_on(spark_context, site, job, 3).encode()
     assert there == archived.fold(job).encode()
     assert any(archived.summaries())
 
@@ -84,8 +84,8 @@ def test_a_cluster_gives_the_verdict_of_this_process(
 
 def test_summaries_are_kept_in_a_store_that_overwrites_only_when_it_is_accepted(
     new_hub: Callable[[int], Any],
-    a_history: Callable[..., list[Any]],
-    spark: Any,
+    a_signed_history: Callable[..., list[Any]],
+    spark_context: Any,
     reader: Any,
     tmp_path: Path,
 ) -> None:
@@ -93,18 +93,18 @@ def test_summaries_are_kept_in_a_store_that_overwrites_only_when_it_is_accepted(
     try:
         accepted = object_servers.s3_settings(server.endpoint, "z1/", accept_overwriting_store=True)
         hub = new_hub(9)
-        hub.write("ledger", a_history(4, 50, NAME), Random(4))
+        hub.write("ledger", a_signed_history(4, 50, NAME), Random(4))
         archived = fold_world.Archived(hub, open_store(accepted, object_servers.KEYS)).push()
         strict = replace(accepted, accept_overwriting_store=False)
         cold = archived.job("ledger", NAME, block=4)
         stored = replace(cold, keeps_summaries=True)
         site = FoldSite(services=StoreRef(strict), client=reader.root, profile=DEFAULT_PROFILE)
-        due = fold_on(spark, site, cold, 2).encode()
+        due = fold_on(spark_context, site, cold, 2).encode()
         with pytest.raises(StoreRefused, match="ignores If-None-Match"):
-            fold_on(spark, site, stored, 2)
+            fold_on(spark_context, site, stored, 2)
         assert list(archived.summaries()) == []
         site = replace(site, services=StoreRef(accepted))
-        assert fold_on(spark, site, stored, 2).encode() == due
+        assert fold_on(spark_context, site, stored, 2).encode() == due
         assert any(archived.summaries())
     finally:
         server.stop()

@@ -36,13 +36,13 @@ def a_query(*streams: str) -> Any:
 
 
 def test_follows_streams_and_answers_up_to_a_checkpoint(
-    shared_hub: Any, open_client: Any, home: IndexHome, tmp_path: Path
+    shared_index_hub: Any, open_client: Any, home: IndexHome, tmp_path: Path
 ) -> None:
-    reader, writer = (open_client(shared_hub.url, name) for name in ("reader", "writer"))
+    reader, writer = (open_client(shared_index_hub.url, name) for name in ("reader", "writer"))
     first, second, empty = names = ("record/4", "record/5", "record/6")
     index_recorded.record(writer, first, reader, range(50))
     index_recorded.record(writer, second, reader, range(30))
-    document = index_recorded.checkpoint(shared_hub.url, tmp_path / "admin")
+    document = index_recorded.checkpoint(shared_index_hub.url, tmp_path / "admin")
     index_recorded.record(writer, first, reader, range(50, 60))
     assert index_recorded.catch_up(reader, home, requested=frozenset(names)) == 90
     query = a_query(*names)
@@ -66,9 +66,9 @@ def test_follows_streams_and_answers_up_to_a_checkpoint(
 
 
 def test_follows_a_stream_that_is_new_and_tells_its_lag_until_then(
-    make_hub: Any, open_client: Any, home: IndexHome
+    make_index_hub: Any, open_client: Any, home: IndexHome
 ) -> None:
-    hub = make_hub()
+    hub = make_index_hub()
     index_recorded.settle(hub, (index_recorded.FIRST, "other/stream"))
     hub.start()
     reader, writer = open_client(hub.url, "reader"), open_client(hub.url, "writer")
@@ -90,9 +90,9 @@ def test_follows_a_stream_that_is_new_and_tells_its_lag_until_then(
 
 
 def test_waits_for_a_hub_that_is_down_and_says_so(
-    make_hub: Any, open_client: Any, home: IndexHome, tmp_path: Path
+    make_index_hub: Any, open_client: Any, home: IndexHome, tmp_path: Path
 ) -> None:
-    hub = make_hub().start()
+    hub = make_index_hub().start()
     reader, writer = open_client(hub.url, "reader", retry_policy=IMPATIENT), open_client(
         hub.url, "writer"
     )  # fmt: skip
@@ -118,9 +118,9 @@ def test_waits_for_a_hub_that_is_down_and_says_so(
 
 
 def test_stops_at_a_hub_that_signs_another_history_and_keeps_the_evidence(
-    make_hub: Any, open_client: Any, home: IndexHome, tmp_path: Path
+    make_index_hub: Any, open_client: Any, home: IndexHome, tmp_path: Path
 ) -> None:
-    hub = make_hub().start()
+    hub = make_index_hub().start()
     reader, writer = open_client(hub.url, "reader"), open_client(hub.url, "writer")
     index_recorded.record(writer, index_recorded.FIRST, reader, range(10))
     hub.stop()
@@ -145,12 +145,12 @@ def test_stops_at_a_hub_that_signs_another_history_and_keeps_the_evidence(
 
 
 def test_refuses_an_index_of_another_hub(
-    shared_hub: Any, open_client: Any, home: IndexHome
+    shared_index_hub: Any, open_client: Any, home: IndexHome
 ) -> None:
     with home.locked():
         rebuilding.create(home, bytes(32))
     with (
-        index_recorded.following(open_client(shared_hub.url, "reader"), home) as follower,
+        index_recorded.following(open_client(shared_index_hub.url, "reader"), home) as follower,
         pytest.raises(Untrusted, match="an index of its own"),
     ):
         follower.round()
@@ -162,9 +162,9 @@ def test_refuses_to_write_beside_another_writer(home: IndexHome) -> None:
 
 
 def test_opening_beside_gives_the_same_index(
-    shared_hub: Any, open_client: Any, home: IndexHome, tmp_path: Path
+    shared_index_hub: Any, open_client: Any, home: IndexHome, tmp_path: Path
 ) -> None:
-    reader, writer = (open_client(shared_hub.url, name) for name in ("reader", "writer"))
+    reader, writer = (open_client(shared_index_hub.url, name) for name in ("reader", "writer"))
     index_recorded.record(writer, "record/1", reader, range(35))
     index_recorded.catch_up(reader, home, requested=frozenset({"record/1"}))
     beside = IndexHome(tmp_path / "beside")
@@ -173,9 +173,9 @@ def test_opening_beside_gives_the_same_index(
 
 
 def test_rebuilds_beside_and_says_whether_it_agreed(
-    shared_hub: Any, open_client: Any, home: IndexHome
+    shared_index_hub: Any, open_client: Any, home: IndexHome
 ) -> None:
-    reader, writer = (open_client(shared_hub.url, name) for name in ("reader", "writer"))
+    reader, writer = (open_client(shared_index_hub.url, name) for name in ("reader", "writer"))
     expected, session = frozenset({"record/2"}), reader.session
     index_recorded.record(writer, "record/2", reader, range(30))
     index_recorded.catch_up(reader, home, requested=expected)
@@ -197,14 +197,14 @@ def test_rebuilds_beside_and_says_whether_it_agreed(
 
 
 def test_does_not_speak_of_a_checkpoint_it_has_not_reached(
-    shared_hub: Any, open_client: Any, home: IndexHome, tmp_path: Path
+    shared_index_hub: Any, open_client: Any, home: IndexHome, tmp_path: Path
 ) -> None:
-    reader, writer = (open_client(shared_hub.url, name) for name in ("reader", "writer"))
+    reader, writer = (open_client(shared_index_hub.url, name) for name in ("reader", "writer"))
     expected = frozenset({"record/3"})
     index_recorded.record(writer, "record/3", reader, range(10))
     index_recorded.catch_up(reader, home, requested=expected)
     index_recorded.record(writer, "record/3", reader, range(10, 20))
-    document = index_recorded.checkpoint(shared_hub.url, tmp_path / "admin")
+    document = index_recorded.checkpoint(shared_index_hub.url, tmp_path / "admin")
     with pytest.raises(NotReached):
         answer(home, a_query("record/3"), document, reader.session.hub, EngineLimits())
     index_recorded.catch_up(reader, home, requested=expected)
@@ -212,9 +212,9 @@ def test_does_not_speak_of_a_checkpoint_it_has_not_reached(
 
 
 def test_a_stream_with_epochs_is_refused_at_the_start(
-    make_hub: Any, open_client: Any, home: IndexHome
+    make_index_hub: Any, open_client: Any, home: IndexHome
 ) -> None:
-    hub = make_hub()
+    hub = make_index_hub()
     text = (hub.data.parent / "hub.toml").read_text()
     (hub.data.parent / "hub.toml").write_text(text + "epoch_sec = 86400\n")
     hub.start()
@@ -228,9 +228,9 @@ def test_a_stream_with_epochs_is_refused_at_the_start(
 
 
 def test_a_stream_with_epochs_that_comes_later_does_not_hold_up_the_others(
-    make_hub: Any, open_client: Any, home: IndexHome, tmp_path: Path
+    make_index_hub: Any, open_client: Any, home: IndexHome, tmp_path: Path
 ) -> None:
-    hub = make_hub()
+    hub = make_index_hub()
     text = (hub.data.parent / "hub.toml").read_text()
     known = '[[streams]]\nname = "other/rolling"\nepoch_sec = 3600\n'
     (hub.data.parent / "hub.toml").write_text(text + known)

@@ -79,13 +79,13 @@ def wait_until(happened: Callable[[], Any], what: str) -> Any:
 
 
 @pytest.fixture
-def reader(shared_hub: Any, open_client: Any) -> Any:
-    return open_client(shared_hub.url, "reader")
+def reader(shared_index_hub: Any, open_client: Any) -> Any:
+    return open_client(shared_index_hub.url, "reader")
 
 
 @pytest.fixture
-def writer(shared_hub: Any, open_client: Any) -> Any:
-    return open_client(shared_hub.url, "writer")
+def writer(shared_index_hub: Any, open_client: Any) -> Any:
+    return open_client(shared_index_hub.url, "writer")
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ def test_h18_any_other_failure_is_no_end_either(
 
 
 def test_h18_a_first_event_between_two_answers_of_the_hub_is_read(
-    shared_hub: Any, open_client: Any, reader: Any, writer: Any, follower: Follower,
+    shared_index_hub: Any, open_client: Any, reader: Any, writer: Any, follower: Follower,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """The hub does not know a label without entries; then the first comes before it is asked."""

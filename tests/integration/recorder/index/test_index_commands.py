@@ -25,13 +25,13 @@ def veen() -> Any:
 
 
 def test_follow_status_verify_and_rebuild(
-    shared_hub: Any, open_client: Any, veen: Any, tmp_path: Path
+    shared_index_hub: Any, open_client: Any, veen: Any, tmp_path: Path
 ) -> None:
-    with open_client(shared_hub.url, "reader") as reader:
-        writer = open_client(shared_hub.url, "writer")
+    with open_client(shared_index_hub.url, "reader") as reader:
+        writer = open_client(shared_index_hub.url, "writer")
         index_recorded.record(writer, "record/1", reader, range(20))
     at = ("--index", tmp_path / "index")
-    reads = (*at, "--hub", shared_hub.url, "--client", tmp_path / "reader", "--openers", 0)
+    reads = (*at, "--hub", shared_index_hub.url, "--client", tmp_path / "reader", "--openers", 0)
 
     code, detail = veen("status", *at)
     assert (code, detail["code"]) == (REFUSED, "NO_INDEX")

@@ -27,9 +27,9 @@ RETIRED_AT = 1_000
 
 
 @pytest.fixture(scope="module")
-def log(new_log: Callable[..., Any]) -> Any:
+def log(new_recorded_log: Callable[..., Any]) -> Any:
     history = query_histories.history(11, 6)
-    return new_log([replace(made, is_event=True) for made in history])
+    return new_recorded_log([replace(made, is_event=True) for made in history])
 
 
 @pytest.fixture(scope="module")

@@ -44,7 +44,7 @@ def quick_path(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def world(quick_path: Path) -> Iterator[World]:
+def replay_world(quick_path: Path) -> Iterator[World]:
     hub = replay_notary.Notary()
     try:
         with replay_notary.a_reader(quick_path / "reader", hub.url) as client:

@@ -20,10 +20,10 @@ NEXT = SigningKey(h(b"the next key"))
 
 
 @pytest.fixture
-def out(world: Any) -> Path:
-    path: Path = world.folder / "out.jsonl"
+def out(replay_world: Any) -> Path:
+    path: Path = replay_world.folder / "out.jsonl"
     expected = by_place("record/a", 3, 7, with_proofs=True)
-    world.job(expected).to_file(path, form_named("jsonl"), resume=False)
+    replay_world.job(expected).to_file(path, form_named("jsonl"), resume=False)
     return path
 
 
@@ -32,15 +32,15 @@ def rotated(hub: Any, at: int) -> HubIdentity:
     return result
 
 
-def test_h02_an_output_of_a_retired_key_is_refused(world: Any, out: Path) -> None:
-    hub = world.hub
+def test_h02_an_output_of_a_retired_key_is_refused(replay_world: Any, out: Path) -> None:
+    hub = replay_world.hub
     assert check_file(out, hub.identity.hub_id).hub.number == 1
     retired = rotated(hub, replay_notary.NOON - 1)
     with pytest.raises(Untrusted, match="not a key of the hub at that time"):
         check_file(out, hub.identity.hub_id, known=retired)
 
 
-def test_h02_a_key_that_retired_later_still_verifies(world: Any, out: Path) -> None:
-    later = rotated(world.hub, replay_notary.NOON + 10**6)
-    verified = check_file(out, world.hub.identity.hub_id, known=later)
+def test_h02_a_key_that_retired_later_still_verifies(replay_world: Any, out: Path) -> None:
+    later = rotated(replay_world.hub, replay_notary.NOON + 10**6)
+    verified = check_file(out, replay_world.hub.identity.hub_id, known=later)
     assert (verified.hub, verified.proven) == (later, 5)

@@ -20,10 +20,10 @@ FORMS = ("jsonl", "cbor")
 
 
 @pytest.fixture
-def world(world: Any) -> Any:
+def paged_world(replay_world: Any) -> Any:
     """Pages of four, so that a stream has several of them, each with its proof."""
-    world.page_items = 4
-    return world
+    replay_world.page_items = 4
+    return replay_world
 
 
 def whole(*, with_proofs: bool) -> ReplayRequest:
@@ -33,16 +33,16 @@ def whole(*, with_proofs: bool) -> ReplayRequest:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("with_proofs", [False, True])
 def test_cut_off_anywhere_it_goes_on_to_the_same_bytes(
-    world: Any, form: str, with_proofs: bool
+    paged_world: Any, form: str, with_proofs: bool
 ) -> None:
-    expected, path = whole(with_proofs=with_proofs), world.folder / "out"
-    world.job(expected).to_file(path, form_named(form), resume=False)
+    expected, path = whole(with_proofs=with_proofs), paged_world.folder / "out"
+    paged_world.job(expected).to_file(path, form_named(form), resume=False)
     undisturbed = path.read_bytes()
     records = ends(undisturbed, form)
     cuts = {0, 1, len(undisturbed), *records, *(record - 1 for record in records)}
     for cut in sorted(cut for cut in cuts if cut >= 0):
         path.write_bytes(undisturbed[:cut])
-        world.job(expected).to_file(path, form_named(form), resume=True)
+        paged_world.job(expected).to_file(path, form_named(form), resume=True)
         assert path.read_bytes() == undisturbed, f"cut at byte {cut}"
 
 
@@ -56,58 +56,58 @@ def ends(raw: bytes, form: str) -> list[int]:
     return result
 
 
-def test_without_resume_nothing_is_overwritten(world: Any) -> None:
-    path = world.folder / "out"
+def test_without_resume_nothing_is_overwritten(paged_world: Any) -> None:
+    path = paged_world.folder / "out"
     path.write_bytes(b"precious")
     with pytest.raises(OutputExists, match="--resume"):
-        world.job(whole(with_proofs=False)).to_file(path, form_named("jsonl"), resume=False)
+        paged_world.job(whole(with_proofs=False)).to_file(path, form_named("jsonl"), resume=False)
     with pytest.raises(OutputExists, match="expected a replay"):
-        world.job(whole(with_proofs=False)).to_file(path, form_named("jsonl"), resume=True)
+        paged_world.job(whole(with_proofs=False)).to_file(path, form_named("jsonl"), resume=True)
     assert path.read_bytes() == b"precious"
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_resume_refuses_the_output_of_another_replay(world: Any, form: str) -> None:
-    path = world.folder / "out"
-    world.job(by_place("record/a", 1, 6)).to_file(path, form_named(form), resume=False)
+def test_resume_refuses_the_output_of_another_replay(paged_world: Any, form: str) -> None:
+    path = paged_world.folder / "out"
+    paged_world.job(by_place("record/a", 1, 6)).to_file(path, form_named(form), resume=False)
     before = path.read_bytes()
     with pytest.raises(OtherReplay, match="to_seq was 6 and is 7"):
-        world.job(by_place("record/a", 1, 7)).to_file(path, form_named(form), resume=True)
-    newer = replay_notary.checkpoint_of(world.hub, ("record/a",))
+        paged_world.job(by_place("record/a", 1, 7)).to_file(path, form_named(form), resume=True)
+    newer = replay_notary.checkpoint_of(paged_world.hub, ("record/a",))
     with pytest.raises(OtherReplay, match="was begun against checkpoint"):
-        world.job(by_place("record/a", 1, 6), chosen=newer).to_file(
+        paged_world.job(by_place("record/a", 1, 6), chosen=newer).to_file(
             path, form_named(form), resume=True
         )
     assert path.read_bytes() == before
 
 
-def test_resume_keeps_to_the_checkpoint_it_began_with(world: Any) -> None:
-    path, expected = world.folder / "out", by_place("record/a", None, None)
-    world.job(expected).to_file(path, form_named("jsonl"), resume=False)
+def test_resume_keeps_to_the_checkpoint_it_began_with(paged_world: Any) -> None:
+    path, expected = paged_world.folder / "out", by_place("record/a", None, None)
+    paged_world.job(expected).to_file(path, form_named("jsonl"), resume=False)
     undisturbed = path.read_bytes()
     path.write_bytes(undisturbed[: len(undisturbed) // 2])
-    log, author = world.hub.log("record/a"), replay_notary.Author(b"new")
-    mine = world.client.session.identity.card.recipient(replay_notary.NOON)
-    log.append(author.msg(log, mine, b"\x01"), world.hub.key)
-    world.checkpoint = replay_notary.checkpoint_of(world.hub)
-    world.job(expected).to_file(path, form_named("jsonl"), resume=True)
+    log, author = paged_world.hub.log("record/a"), replay_notary.Author(b"new")
+    mine = paged_world.client.session.identity.card.recipient(replay_notary.NOON)
+    log.append(author.msg(log, mine, b"\x01"), paged_world.hub.key)
+    paged_world.checkpoint = replay_notary.checkpoint_of(paged_world.hub)
+    paged_world.job(expected).to_file(path, form_named("jsonl"), resume=True)
     assert path.read_bytes() == undisturbed
 
 
-def test_resume_refuses_an_output_in_which_something_is_missing(world: Any) -> None:
-    path, expected = world.folder / "out", by_place("record/a", None, None)
-    world.job(expected).to_file(path, form_named("jsonl"), resume=False)
+def test_resume_refuses_an_output_in_which_something_is_missing(paged_world: Any) -> None:
+    path, expected = paged_world.folder / "out", by_place("record/a", None, None)
+    paged_world.job(expected).to_file(path, form_named("jsonl"), resume=False)
     lines = path.read_bytes().splitlines(keepends=True)
     for broken in (lines[:3] + lines[4:8], lines[:4] + lines[3:8], [*lines[:3], b"{}\n"]):
         path.write_bytes(b"".join(broken))
         with pytest.raises((Untrusted, Malformed)) as caught:
-            world.job(expected).to_file(path, form_named("jsonl"), resume=True)
+            paged_world.job(expected).to_file(path, form_named("jsonl"), resume=True)
         assert "byte" in "; ".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
 
 
-def test_resume_refuses_where_the_log_has_another_message(world: Any) -> None:
-    path, expected = world.folder / "out", by_place("record/a", None, None)
-    world.job(expected).to_file(path, form_named("jsonl"), resume=False)
+def test_resume_refuses_where_the_log_has_another_message(paged_world: Any) -> None:
+    path, expected = paged_world.folder / "out", by_place("record/a", None, None)
+    paged_world.job(expected).to_file(path, form_named("jsonl"), resume=False)
     lines = path.read_bytes().splitlines(keepends=True)
     other = json.loads(lines[6])
     receipt = bytearray.fromhex(other["receipt"])
@@ -115,12 +115,12 @@ def test_resume_refuses_where_the_log_has_another_message(world: Any) -> None:
     other["receipt"] = receipt.hex()
     path.write_bytes(b"".join(lines[:6]) + json.dumps(other).encode() + b"\n")
     with pytest.raises(Untrusted, match="record/a, stream_seq 6: the output has another"):
-        world.job(expected).to_file(path, form_named("jsonl"), resume=True)
+        paged_world.job(expected).to_file(path, form_named("jsonl"), resume=True)
 
 
-def test_resume_of_a_whole_output_writes_nothing(world: Any) -> None:
-    path = world.folder / "out"
-    job = world.job(whole(with_proofs=True))
+def test_resume_of_a_whole_output_writes_nothing(paged_world: Any) -> None:
+    path = paged_world.folder / "out"
+    job = paged_world.job(whole(with_proofs=True))
     job.to_file(path, form_named("cbor"), resume=False)
     before = path.read_bytes()
     assert job.to_file(path, form_named("cbor"), resume=True).new == 0
@@ -135,10 +135,14 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     return [row for part in parts for row in pq.read_table(part).to_pylist()]
 
 
-def test_parquet_has_the_same_events_in_the_same_order(world: Any) -> None:
-    expected, path, folder = whole(with_proofs=False), world.folder / "o", world.folder / "p"
-    world.job(expected).to_file(path, form_named("jsonl"), resume=False)
-    world.job(expected, **SMALL_PARTS).to_parts(folder, resume=False)
+def test_parquet_has_the_same_events_in_the_same_order(paged_world: Any) -> None:
+    expected, path, folder = (
+        whole(with_proofs=False),
+        paged_world.folder / "o",
+        paged_world.folder / "p",
+    )
+    paged_world.job(expected).to_file(path, form_named("jsonl"), resume=False)
+    paged_world.job(expected, **SMALL_PARTS).to_parts(folder, resume=False)
     lines = [json.loads(line) for line in path.read_text().splitlines()][1:]
     result = rows(folder)
     assert [(item["stream"], item["hub_commit_seq"]) for item in result] == [
@@ -153,9 +157,9 @@ def test_parquet_has_the_same_events_in_the_same_order(world: Any) -> None:
         assert row["proven"]
 
 
-def test_parquet_cut_off_after_any_part_goes_on_to_the_same_parts(world: Any) -> None:
-    expected, folder = whole(with_proofs=False), world.folder / "p"
-    world.job(expected, **SMALL_PARTS).to_parts(folder, resume=False)
+def test_parquet_cut_off_after_any_part_goes_on_to_the_same_parts(paged_world: Any) -> None:
+    expected, folder = whole(with_proofs=False), paged_world.folder / "p"
+    paged_world.job(expected, **SMALL_PARTS).to_parts(folder, resume=False)
     undisturbed = {path.name: path.read_bytes() for path in folder.iterdir()}
     parts = sorted(item for item in undisturbed if item.startswith("part-"))
     assert len(parts) == 6
@@ -163,48 +167,48 @@ def test_parquet_cut_off_after_any_part_goes_on_to_the_same_parts(world: Any) ->
         for name in parts[stored:]:
             (folder / name).unlink()
         (folder / f".{parts[stored].removesuffix('.parquet')}.new").write_bytes(b"half a part")
-        world.job(expected, **SMALL_PARTS).to_parts(folder, resume=True)
+        paged_world.job(expected, **SMALL_PARTS).to_parts(folder, resume=True)
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == undisturbed
 
 
-def test_parquet_refuses_a_missing_or_foreign_part(world: Any) -> None:
-    expected, folder = whole(with_proofs=False), world.folder / "p"
-    world.job(expected, **SMALL_PARTS).to_parts(folder, resume=False)
+def test_parquet_refuses_a_missing_or_foreign_part(paged_world: Any) -> None:
+    expected, folder = whole(with_proofs=False), paged_world.folder / "p"
+    paged_world.job(expected, **SMALL_PARTS).to_parts(folder, resume=False)
     with pytest.raises(OutputExists):
-        world.job(expected, **SMALL_PARTS).to_parts(folder, resume=False)
+        paged_world.job(expected, **SMALL_PARTS).to_parts(folder, resume=False)
     (folder / "part-00000003.parquet").rename(folder / "part-00000009.parquet")
     with pytest.raises(Malformed, match="part 3 is missing"):
-        world.job(expected, **SMALL_PARTS).to_parts(folder, resume=True)
+        paged_world.job(expected, **SMALL_PARTS).to_parts(folder, resume=True)
     (folder / "part-00000002.parquet").write_bytes((folder / "part-00000001.parquet").read_bytes())
     (folder / "part-00000004.parquet").unlink()
     (folder / "part-00000005.parquet").unlink()
     (folder / "part-00000009.parquet").unlink()
     with pytest.raises(Malformed, match="items up to here"):
-        world.job(expected, **SMALL_PARTS).to_parts(folder, resume=True)
+        paged_world.job(expected, **SMALL_PARTS).to_parts(folder, resume=True)
 
 
-def test_parquet_that_ends_in_a_refusal_keeps_whole_parts_only(world: Any) -> None:
-    expected, folder = by_place("record/a", None, None), world.folder / "p"
-    world.hub.lie = lambda path, asked, answer: (
+def test_parquet_that_ends_in_a_refusal_keeps_whole_parts_only(paged_world: Any) -> None:
+    expected, folder = by_place("record/a", None, None), paged_world.folder / "p"
+    paged_world.hub.lie = lambda path, asked, answer: (
         b"\xa0" if path == "/v1/stream" and asked.from_seq > 8 else answer
     )
     with pytest.raises(Malformed):
-        world.job(expected, **SMALL_PARTS).to_parts(folder, resume=False)
+        paged_world.job(expected, **SMALL_PARTS).to_parts(folder, resume=False)
     assert sorted(path.name for path in folder.iterdir()) == [
         "part-00000000.parquet",
         "replay.cbor",
     ]
-    world.hub.lie = None
-    world.job(expected, **SMALL_PARTS).to_parts(folder, resume=True)
+    paged_world.hub.lie = None
+    paged_world.job(expected, **SMALL_PARTS).to_parts(folder, resume=True)
     assert [row["hub_commit_seq"] for row in rows(folder)] == list(range(1, 13))
 
 
-def test_a_hub_that_changed_meanwhile_is_found_out_on_resume(world: Any) -> None:
-    path, expected = world.folder / "out", by_place("record/a", None, None)
-    world.job(expected).to_file(path, form_named("jsonl"), resume=False)
+def test_a_hub_that_changed_meanwhile_is_found_out_on_resume(paged_world: Any) -> None:
+    path, expected = paged_world.folder / "out", by_place("record/a", None, None)
+    paged_world.job(expected).to_file(path, form_named("jsonl"), resume=False)
     raw = path.read_bytes()
     path.write_bytes(raw[: raw.rindex(b"\n", 0, len(raw) // 2) + 1])
-    msgs = [Msg.decode(item) for item, _ in world.hub.log("record/a").pairs]
-    replay_notary.rebuilt(world.hub, "record/a", [*msgs[:9], *msgs[10:]])
+    msgs = [Msg.decode(item) for item, _ in paged_world.hub.log("record/a").pairs]
+    replay_notary.rebuilt(paged_world.hub, "record/a", [*msgs[:9], *msgs[10:]])
     with pytest.raises(Untrusted, match="record/a"):
-        world.job(expected).to_file(path, form_named("jsonl"), resume=True)
+        paged_world.job(expected).to_file(path, form_named("jsonl"), resume=True)

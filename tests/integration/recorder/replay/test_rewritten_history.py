@@ -47,28 +47,30 @@ def swap(msgs: list[Msg], k: int, _new: Msg) -> list[Msg]:
 
 @pytest.mark.parametrize("rewrite", [omit, omit_and_fill, change, insert, swap])
 def test_no_place_below_a_checkpoint_can_be_rewritten(
-    world: Any, quick_path: Path, rewrite: Callable[..., list[Msg]]
+    replay_world: Any, quick_path: Path, rewrite: Callable[..., list[Msg]]
 ) -> None:
-    log = world.hub.log(STREAM)
+    log = replay_world.hub.log(STREAM)
     msgs = [Msg.decode(raw) for raw, _ in log.pairs]
-    mine = world.client.session.identity.card.recipient(replay_notary.NOON)
+    mine = replay_world.client.session.identity.card.recipient(replay_notary.NOON)
     stranger = replay_notary.Author(b"stranger")
     new = stranger.msg(log, mine, replay_notary.an_event(stranger.key.public).encode())
-    world.client.close()
+    replay_world.client.close()
     for k in PLACES:
-        replay_notary.rebuilt(world.hub, STREAM, rewrite(msgs, k, new))
-        said = refusal(world, quick_path / f"{k}", by_place(STREAM, None, None))
+        replay_notary.rebuilt(replay_world.hub, STREAM, rewrite(msgs, k, new))
+        said = refusal(replay_world, quick_path / f"{k}", by_place(STREAM, None, None))
         assert f"{STREAM}, stream_seq " in said
 
 
-def test_what_was_rewritten_shows_at_every_other_place_too(world: Any, quick_path: Path) -> None:
-    log = world.hub.log(STREAM)
+def test_what_was_rewritten_shows_at_every_other_place_too(
+    replay_world: Any, quick_path: Path
+) -> None:
+    log = replay_world.hub.log(STREAM)
     msgs = [Msg.decode(raw) for raw, _ in log.pairs]
-    twin = a_twin(world, msgs[5])
-    world.client.close()
-    replay_notary.rebuilt(world.hub, STREAM, change(msgs, 5, twin))
+    twin = a_twin(replay_world, msgs[5])
+    replay_world.client.close()
+    replay_notary.rebuilt(replay_world.hub, STREAM, change(msgs, 5, twin))
     for seq in range(1, 13):
-        said = refusal(world, quick_path / f"{seq}", by_place(STREAM, seq, seq))
+        said = refusal(replay_world, quick_path / f"{seq}", by_place(STREAM, seq, seq))
         assert f"{STREAM}, stream_seq {seq}: " in said
 
 
@@ -84,26 +86,26 @@ def a_twin(world: Any, msg: Msg) -> Msg:
     return replay_notary.a_msg(author.key, msg.label, msg.client_seq, mine, body, RECORD_SCHEMA)
 
 
-def test_times_of_hub_that_go_back_are_refused(world: Any, quick_path: Path) -> None:
-    log = world.hub.log(STREAM)
+def test_times_of_hub_that_go_back_are_refused(replay_world: Any, quick_path: Path) -> None:
+    log = replay_world.hub.log(STREAM)
     msgs = [Msg.decode(raw) for raw, _ in log.pairs]
-    world.client.close()
+    replay_world.client.close()
     new = replay_notary.TheLog(log.label, 0, None)
     for k, msg in enumerate(msgs):
         new.hub_ts = replay_notary.NOON + (0 if k == 6 else 5)
-        new.append(msg, world.hub.key)
-    world.hub.logs[log.label] = new
-    said = refusal(world, quick_path / "reader-2", by_place(STREAM, None, None))
+        new.append(msg, replay_world.hub.key)
+    replay_world.hub.logs[log.label] = new
+    said = refusal(replay_world, quick_path / "reader-2", by_place(STREAM, None, None))
     assert f"{STREAM}, stream_seq 7" in said
 
 
 @pytest.mark.parametrize("off", range(-4, 5))
 def test_an_index_that_lies_about_time_hides_nothing(
-    world: Any, quick_path: Path, off: int
+    replay_world: Any, quick_path: Path, off: int
 ) -> None:
     noon = replay_notary.NOON
     expected = by_time([STREAM], (noon + 2) * 1000, (noon + 4) * 1000)
-    world.job(expected).to_file(quick_path / "honest", form_named("jsonl"), resume=False)
+    replay_world.job(expected).to_file(quick_path / "honest", form_named("jsonl"), resume=False)
 
     for which in (noon + 2, noon + 5):
 
@@ -114,33 +116,33 @@ def test_an_index_that_lies_about_time_hides_nothing(
             moved = api.EntryPlace(label=place.label, stream_seq=place.stream_seq + off)
             return api.LocateResponse(places=(moved,))
 
-        world.hub.lie = lie
+        replay_world.hub.lie = lie
         out = quick_path / f"told-{which}"
         if off == 0:
-            world.job(expected).to_file(out, form_named("jsonl"), resume=False)
+            replay_world.job(expected).to_file(out, form_named("jsonl"), resume=False)
             assert out.read_bytes() == (quick_path / "honest").read_bytes()
         else:
             with pytest.raises(Untrusted, match=f"{STREAM}, stream_seq "):
-                world.job(expected).to_file(out, form_named("jsonl"), resume=False)
+                replay_world.job(expected).to_file(out, form_named("jsonl"), resume=False)
 
 
-def test_an_index_that_has_nothing_hides_nothing(world: Any, quick_path: Path) -> None:
+def test_an_index_that_has_nothing_hides_nothing(replay_world: Any, quick_path: Path) -> None:
     def lie(path: str, _asked: Any, answer: Any) -> Any:
         return api.LocateResponse(places=()) if path == "/tooling/locate" else answer
 
-    world.hub.lie = lie
+    replay_world.hub.lie = lie
     expected = by_time([STREAM], replay_notary.NOON * 1000, None)
     with pytest.raises(Untrusted, match=f"{STREAM}, stream_seq 12"):
-        world.job(expected).to_file(quick_path / "out", form_named("jsonl"), resume=False)
+        replay_world.job(expected).to_file(quick_path / "out", form_named("jsonl"), resume=False)
 
 
 def test_a_wrong_proof_names_the_first_place_that_is_not_proven(
-    world: Any, quick_path: Path
+    replay_world: Any, quick_path: Path
 ) -> None:
     """The entries were changed and the tree was not: the place is found by halves."""
-    log = world.hub.log(STREAM)
+    log = replay_world.hub.log(STREAM)
     msgs = [Msg.decode(raw) for raw, _ in log.pairs]
-    world.client.close()
+    replay_world.client.close()
 
     def lie(path: str, asked: Any, answer: Any) -> Any:
         if path != "/tooling/range_proof":
@@ -148,10 +150,12 @@ def test_a_wrong_proof_names_the_first_place_that_is_not_proven(
         proof = RangeProof.build(log, asked.from_seq, asked.to_seq, asked.size)
         return api.RangeProofResponse(proof=proof)
 
-    world.hub.lie = lie
+    replay_world.hub.lie = lie
     for k in PLACES:
-        replay_notary.rebuilt(world.hub, STREAM, change(msgs, k, a_twin(world, msgs[k])))
-        said = refusal(world, quick_path / f"{k}", by_place(STREAM, None, None))
+        replay_notary.rebuilt(
+            replay_world.hub, STREAM, change(msgs, k, a_twin(replay_world, msgs[k]))
+        )
+        said = refusal(replay_world, quick_path / f"{k}", by_place(STREAM, None, None))
         assert f"{STREAM}, stream_seq {k + 1}: does not match the checkpoint" in said
 
 

@@ -130,9 +130,9 @@ def test_refuses_a_receipt_of_another_message_that_the_hub_itself_signed(
 
 
 def test_refuses_a_message_that_the_hub_put_into_another_stream(
-    new_log: Callable[..., Any],
+    new_recorded_log: Callable[..., Any],
 ) -> None:
-    log = new_log(query_histories.history(8, 20))
+    log = new_recorded_log(query_histories.history(8, 20))
     moved = next(entry for entry in log.entries if entry.event is not None)
     results = "record/query/results"
     raw, _, body_key = log.pairs[moved.stream, moved.seq]
@@ -148,8 +148,8 @@ def test_refuses_a_message_that_the_hub_put_into_another_stream(
         WitnessCheck(log.hub, later).entry(shown, results)
 
 
-def test_refuses_a_message_behind_the_checkpoint(new_log: Callable[..., Any]) -> None:
-    log = new_log(query_histories.history(8, 20))
+def test_refuses_a_message_behind_the_checkpoint(new_recorded_log: Callable[..., Any]) -> None:
+    log = new_recorded_log(query_histories.history(8, 20))
     old = log.checkpoint
     last = next(entry for entry in reversed(log.entries) if entry.event is not None)
     newer = log.append(last.stream, last.hub_ts, last.event)

@@ -31,10 +31,10 @@ STRANGER = bytes.fromhex(list(KEYS)[1])
 
 
 @pytest.fixture(scope="module")
-def log(new_log: Callable[..., Any]) -> Any:
+def log(new_recorded_log: Callable[..., Any]) -> Any:
     """A log that holds nothing but events, so that full evidence can cover every place."""
     history = query_histories.history(11, 10)
-    return new_log([replace(made, is_event=True) for made in history])
+    return new_recorded_log([replace(made, is_event=True) for made in history])
 
 
 @pytest.fixture(scope="module")
@@ -178,11 +178,11 @@ def test_h01_a_record_of_another_stream_is_refused(log: Any, package: Package) -
 
 
 def test_h01_an_older_result_of_the_same_query_does_not_prove_newer_rows(
-    new_log: Callable[..., Any], a_descriptor: Callable[..., Any]
+    new_recorded_log: Callable[..., Any], a_descriptor: Callable[..., Any]
 ) -> None:
     """The digest names its checkpoint: another one under the same record is refused."""
     history = [replace(made, is_event=True) for made in query_histories.history(12, 6)]
-    log = new_log(history)
+    log = new_recorded_log(history)
     old = query_proven.package_of(log, a_descriptor(evidence=FULL))
     log.checkpoint = log.make_checkpoint(log.checkpoint.created_at + 60)
     new = query_proven.package_of(log, a_descriptor(evidence=FULL))
@@ -213,9 +213,9 @@ def test_h01_that_nothing_matched_is_not_proven(log: Any, a_descriptor: Callable
 
 
 def test_h01_that_an_empty_stream_has_no_rows_is_proven(
-    new_log: Callable[..., Any], a_descriptor: Callable[..., Any]
+    new_recorded_log: Callable[..., Any], a_descriptor: Callable[..., Any]
 ) -> None:
-    log = new_log([])
+    log = new_recorded_log([])
     verdict = check(query_proven.package_of(log, a_descriptor(evidence=FULL)), trust_of(log))
     assert verdict.outcome is ClaimOutcome.PROVEN
     assert verdict.completeness.startswith("complete: ")

@@ -59,13 +59,15 @@ def imported(log: Any, origin: Any, hub_ts: int, **changes: Any) -> list[Any]:
 
 
 @pytest.fixture
-def origin(new_log: Callable[..., Any]) -> Any:
-    return new_log([replace(item, is_event=True) for item in query_histories.history(11, 9)])
+def origin(new_recorded_log: Callable[..., Any]) -> Any:
+    return new_recorded_log(
+        [replace(item, is_event=True) for item in query_histories.history(11, 9)]
+    )
 
 
 @pytest.fixture
-def log(new_log: Callable[..., Any], origin: Any) -> Any:
-    return zone_of(new_log, origin)
+def log(new_recorded_log: Callable[..., Any], origin: Any) -> Any:
+    return zone_of(new_recorded_log, origin)
 
 
 def zone_of(new_log: Callable[..., Any], origin: Any, **changes: Any) -> Any:
@@ -106,7 +108,7 @@ def test_h24_that_an_origin_signed_is_unproven_without_its_identity(
 
 
 def test_h24_a_place_that_no_origin_signed_for_is_refused(
-    new_log: Callable[..., Any], origin: Any, a_descriptor: Callable[..., Any]
+    new_recorded_log: Callable[..., Any], origin: Any, a_descriptor: Callable[..., Any]
 ) -> None:
     """A recorder and a bridge invent an event of another zone, with a receipt of their own."""
     other = SigningKey(h(b"no key of the origin's hub"))
@@ -114,7 +116,7 @@ def test_h24_a_place_that_no_origin_signed_for_is_refused(
     def forged(raw: bytes) -> bytes:
         return replace(Receipt.decode(raw), hub_sig=other.sign(h(raw))).encode()
 
-    log = zone_of(new_log, origin, receipt=forged)
+    log = zone_of(new_recorded_log, origin, receipt=forged)
     trust = replace(trust_of(log), origin={origin.hub.hub_id: origin.hub}.get)
     result = check(package_over(log, a_descriptor), trust)
     assert (result.outcome, detail(result, "origins")) == (ClaimOutcome.FAILED, ClaimState.FAILED)
@@ -142,10 +144,10 @@ def test_h24_an_import_stream_is_searched_whole_whatever_the_time(
 
 @pytest.mark.parametrize("half", [0, 2])
 def test_h24_imports_that_came_in_another_order_are_replayed(
-    new_log: Callable[..., Any], origin: Any, a_descriptor: Callable[..., Any], half: int
+    new_recorded_log: Callable[..., Any], origin: Any, a_descriptor: Callable[..., Any], half: int
 ) -> None:
     """Rows are in the order of the origin; of a bundle that was not whole none counts."""
-    log = zone_of(new_log, origin, reverse=True)
+    log = zone_of(new_recorded_log, origin, reverse=True)
     descriptor = a_descriptor(scope=[TARGET])
     whole = StreamSpan(1, len(log.entries))
     counted = log.entries[: len(log.entries) - half]

@@ -40,8 +40,8 @@ def named(verdict: PackageVerdict, state: ClaimState) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def log(new_log: Callable[..., Any]) -> Any:
-    return new_log(query_histories.history(3, 24))
+def log(new_recorded_log: Callable[..., Any]) -> Any:
+    return new_recorded_log(query_histories.history(3, 24))
 
 
 @pytest.fixture(scope="module")
@@ -83,8 +83,12 @@ def test_every_kind_of_query_holds(
     assert verdict.outcome is ClaimOutcome.UNPROVEN
 
 
-def test_a_result_of_every_place_is_shown_to_be_complete(new_log: Any, a_descriptor: Any) -> None:
-    log = new_log([replace(made, is_event=True) for made in query_histories.history(4, 12)])
+def test_a_result_of_every_place_is_shown_to_be_complete(
+    new_recorded_log: Any, a_descriptor: Any
+) -> None:
+    log = new_recorded_log(
+        [replace(made, is_event=True) for made in query_histories.history(4, 12)]
+    )
     verdict = check(
         query_proven.package_of(log, a_descriptor(evidence=FULL)), query_proven.trust_of(log)
     )
@@ -292,10 +296,10 @@ def test_refuses_an_identity_that_is_not_signed(log: Any, package: Package) -> N
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("aggregate", [None, COUNTS])
 def test_every_changed_byte_is_refused_or_changes_nothing(
-    new_log: Any, a_descriptor: Any, long_factor: int,
+    new_recorded_log: Any, a_descriptor: Any, long_factor: int,
     aggregate: Any,
 ) -> None:  # fmt: skip
-    log = new_log(query_histories.history(5, 2))
+    log = new_recorded_log(query_histories.history(5, 2))
     asked = a_descriptor(evidence=FULL, projection=["receipt_id", "origin"], aggregate=aggregate)
     raw = query_proven.package_of(log, asked).encode()
     before = check_bytes(raw, query_proven.trust_of(log))
@@ -341,9 +345,9 @@ JUNK = (b"null", b"{}", b"[]", b'""', b"[" * 10**5, b"0", b"-1", b"1e999", b"NaN
 
 
 @pytest.fixture(scope="module")
-def small_package(new_log: Any, a_descriptor: Any) -> bytes:
+def small_package(new_recorded_log: Any, a_descriptor: Any) -> bytes:
     made = query_proven.package_of(
-        new_log(query_histories.history(6, 3)), a_descriptor(evidence=FULL)
+        new_recorded_log(query_histories.history(6, 3)), a_descriptor(evidence=FULL)
     )
     return bytes(made.encode())
 

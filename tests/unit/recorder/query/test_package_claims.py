@@ -30,10 +30,10 @@ HELD, FAILED, NOT_COVERED = ClaimState.HELD, ClaimState.FAILED, ClaimState.NOT_C
 
 
 @pytest.fixture(scope="module")
-def log(new_log: Callable[..., Any]) -> Any:
+def log(new_recorded_log: Callable[..., Any]) -> Any:
     """Nothing but events, so that full evidence can cover every place."""
     history = query_histories.history(37, 8)
-    return new_log([replace(made, is_event=True) for made in history])
+    return new_recorded_log([replace(made, is_event=True) for made in history])
 
 
 @pytest.fixture(scope="module")

@@ -190,6 +190,6 @@ RULED: dict[type, Callable[[], st.SearchStrategy[Any]]] = {
 
 
 @pytest.fixture(scope="session")
-def objects() -> Callable[[type], st.SearchStrategy[Any]]:
+def wire_objects() -> Callable[[type], st.SearchStrategy[Any]]:
     """The strategy that generates valid objects of a wire class."""
     return an_object

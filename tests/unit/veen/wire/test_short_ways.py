@@ -21,8 +21,8 @@ KEY = SigningKey(b"short ways".ljust(32, b"."))
 
 
 @given(data=st.data())
-def test_an_issued_message_is_the_signed_one(objects: Objects, data: st.DataObject) -> None:
-    drawn = data.draw(objects(Msg))
+def test_an_issued_message_is_the_signed_one(wire_objects: Objects, data: st.DataObject) -> None:
+    drawn = data.draw(wire_objects(Msg))
     due = replace(drawn, client_id=KEY.public, ct_hash=h(drawn.ciphertext)).signed(KEY)
     issued = msg.issue(
         KEY,
@@ -37,8 +37,8 @@ def test_an_issued_message_is_the_signed_one(objects: Objects, data: st.DataObje
 
 
 @given(data=st.data())
-def test_an_issued_receipt_is_the_signed_one(objects: Objects, data: st.DataObject) -> None:
-    drawn = data.draw(objects(Receipt))
+def test_an_issued_receipt_is_the_signed_one(wire_objects: Objects, data: st.DataObject) -> None:
+    drawn = data.draw(wire_objects(Receipt))
     issued = receipt.issue(
         KEY,
         label=drawn.label,
@@ -52,9 +52,9 @@ def test_an_issued_receipt_is_the_signed_one(objects: Objects, data: st.DataObje
 
 @given(data=st.data(), server=st.text(max_size=40))
 def test_items_are_framed_as_their_envelopes_frame_them(
-    objects: Objects, data: st.DataObject, server: str
+    wire_objects: Objects, data: st.DataObject, server: str
 ) -> None:
-    result = data.draw(st.lists(objects(Receipt), max_size=30))
+    result = data.draw(st.lists(wire_objects(Receipt), max_size=30))
     raw = [item.encode() for item in result]
     results = tuple(api.BatchResult(receipt=item) for item in raw)
     due = api.BatchResponse(results=results, server_version=server).encode()

@@ -53,8 +53,8 @@ every_class = pytest.mark.parametrize("cls", ALL, ids=lambda cls: cls.__name__)
 @every_class
 @FEW
 @given(data=st.data())
-def test_an_object_survives_its_bytes(objects: Objects, cls: Any, data: st.DataObject) -> None:
-    item = data.draw(objects(cls))
+def test_an_object_survives_its_bytes(wire_objects: Objects, cls: Any, data: st.DataObject) -> None:
+    item = data.draw(wire_objects(cls))
     raw = item.encode()
     result = cls.decode(raw)
     assert result == item
@@ -72,9 +72,9 @@ def test_random_bytes_are_malformed_or_the_bytes_of_their_object(cls: Any, raw: 
 @settings(max_examples=max(1, settings().max_examples // 2))
 @given(data=st.data())
 def test_bytes_near_valid_ones_are_malformed_or_the_bytes_of_their_object(
-    objects: Objects, mutated: Mutated, cls: Any, data: st.DataObject
+    wire_objects: Objects, mutated: Mutated, cls: Any, data: st.DataObject
 ) -> None:
-    assert_one_encoding(cls, mutated(data, data.draw(objects(cls)).encode()))
+    assert_one_encoding(cls, mutated(data, data.draw(wire_objects(cls)).encode()))
 
 
 def assert_one_encoding(cls: Any, raw: bytes) -> None:
@@ -89,9 +89,9 @@ def assert_one_encoding(cls: Any, raw: bytes) -> None:
 @settings(max_examples=max(1, settings().max_examples // 10))
 @given(data=st.data())
 def test_every_truncation_and_every_trailing_byte_is_malformed(
-    objects: Objects, cls: Any, data: st.DataObject
+    wire_objects: Objects, cls: Any, data: st.DataObject
 ) -> None:
-    raw = data.draw(objects(cls)).encode()
+    raw = data.draw(wire_objects(cls)).encode()
     for end in range(len(raw)):
         with pytest.raises(Malformed):
             cls.decode(raw[:end])
@@ -103,8 +103,10 @@ def test_every_truncation_and_every_trailing_byte_is_malformed(
 @every_class
 @settings(max_examples=5, phases=[Phase.generate])
 @given(data=st.data())
-def test_an_object_is_frozen_and_pickles(objects: Objects, cls: Any, data: st.DataObject) -> None:
-    item = data.draw(objects(cls))
+def test_an_object_is_frozen_and_pickles(
+    wire_objects: Objects, cls: Any, data: st.DataObject
+) -> None:
+    item = data.draw(wire_objects(cls))
     for field in fields(item):
         with pytest.raises(FrozenInstanceError):
             setattr(item, field.name, None)
@@ -114,17 +116,17 @@ def test_an_object_is_frozen_and_pickles(objects: Objects, cls: Any, data: st.Da
 @every_class
 @settings(max_examples=5, phases=[Phase.generate])
 @given(data=st.data())
-def test_an_object_is_hashable(objects: Objects, cls: Any, data: st.DataObject) -> None:
-    item = data.draw(objects(cls))
+def test_an_object_is_hashable(wire_objects: Objects, cls: Any, data: st.DataObject) -> None:
+    item = data.draw(wire_objects(cls))
     assert hash(item) == hash(cls.decode(item.encode()))
 
 
 @FEW
 @given(data=st.data())
 def test_a_checkpoint_has_seven_elements_or_eight_with_witnesses(
-    objects: Objects, data: st.DataObject
+    wire_objects: Objects, data: st.DataObject
 ) -> None:
-    checkpoint = data.draw(objects(Checkpoint))
+    checkpoint = data.draw(wire_objects(Checkpoint))
     assert checkpoint.encode()[0] == (0x87 if checkpoint.witness_sigs is None else 0x88)
 
 
@@ -133,16 +135,16 @@ def indexes(objects: Objects) -> st.SearchStrategy[dict[int, Any]]:
 
 
 @given(data=st.data())
-def test_a_checkpoint_index_survives_its_bytes(objects: Objects, data: st.DataObject) -> None:
-    index = data.draw(indexes(objects))
+def test_a_checkpoint_index_survives_its_bytes(wire_objects: Objects, data: st.DataObject) -> None:
+    index = data.draw(indexes(wire_objects))
     assert decode_checkpoint_index(encode_checkpoint_index(index)) == index
 
 
 @given(data=st.data())
 def test_bytes_near_a_checkpoint_index_are_malformed_or_its_bytes(
-    objects: Objects, mutated: Mutated, data: st.DataObject
+    wire_objects: Objects, mutated: Mutated, data: st.DataObject
 ) -> None:
-    raw = mutated(data, encode_checkpoint_index(data.draw(indexes(objects))))
+    raw = mutated(data, encode_checkpoint_index(data.draw(indexes(wire_objects))))
     try:
         result = decode_checkpoint_index(raw)
     except Malformed:
@@ -153,9 +155,9 @@ def test_bytes_near_a_checkpoint_index_are_malformed_or_its_bytes(
 @FEW
 @given(data=st.data())
 def test_every_truncation_of_a_checkpoint_index_is_malformed(
-    objects: Objects, data: st.DataObject
+    wire_objects: Objects, data: st.DataObject
 ) -> None:
-    raw = encode_checkpoint_index(data.draw(indexes(objects)))
+    raw = encode_checkpoint_index(data.draw(indexes(wire_objects)))
     for end in range(len(raw)):
         with pytest.raises(Malformed):
             decode_checkpoint_index(raw[:end])
@@ -164,7 +166,7 @@ def test_every_truncation_of_a_checkpoint_index_is_malformed(
 @FEW
 @given(data=st.data())
 def test_encoding_refuses_a_checkpoint_index_that_decoding_would(
-    objects: Objects, data: st.DataObject
+    wire_objects: Objects, data: st.DataObject
 ) -> None:
     with pytest.raises(Malformed):
-        encode_checkpoint_index({0: data.draw(objects(CheckpointRef))})
+        encode_checkpoint_index({0: data.draw(wire_objects(CheckpointRef))})

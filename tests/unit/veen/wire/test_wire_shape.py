@@ -51,26 +51,26 @@ def assert_same(cls: type[SignedArray], raw: bytes) -> None:
 @BOTH
 @given(data=st.data())
 def test_an_object_is_the_same_either_way(
-    objects: Objects, cls: type[SignedArray], data: st.DataObject
+    wire_objects: Objects, cls: type[SignedArray], data: st.DataObject
 ) -> None:
-    item = data.draw(objects(cls))
+    item = data.draw(wire_objects(cls))
     assert cls.decode(item.encode()) == field_by_field(cls, item.encode()) == item
 
 
 @BOTH
 @given(data=st.data())
 def test_bytes_near_valid_ones_come_out_the_same(
-    objects: Objects, mutated: Mutated, cls: type[SignedArray], data: st.DataObject
+    wire_objects: Objects, mutated: Mutated, cls: type[SignedArray], data: st.DataObject
 ) -> None:
-    assert_same(cls, mutated(data, data.draw(objects(cls)).encode()))
+    assert_same(cls, mutated(data, data.draw(wire_objects(cls)).encode()))
 
 
 @BOTH
 @given(data=st.data())
 def test_any_head_in_any_place_comes_out_the_same(
-    objects: Objects, cls: type[SignedArray], data: st.DataObject
+    wire_objects: Objects, cls: type[SignedArray], data: st.DataObject
 ) -> None:
-    plain = data.draw(objects(cls)).plain()
+    plain = data.draw(wire_objects(cls)).plain()
     place = data.draw(st.integers(0, len(plain) - 1))
     before = cbor.array_head(len(plain)) + b"".join(map(cbor.dump, plain[:place]))
     after = b"".join(map(cbor.dump, plain[place + 1 :]))
@@ -81,9 +81,9 @@ def test_any_head_in_any_place_comes_out_the_same(
 @BOTH
 @given(data=st.data())
 def test_a_byte_string_of_any_size_in_any_place_comes_out_the_same(
-    objects: Objects, cls: type[SignedArray], data: st.DataObject
+    wire_objects: Objects, cls: type[SignedArray], data: st.DataObject
 ) -> None:
-    plain = data.draw(objects(cls)).plain()
+    plain = data.draw(wire_objects(cls)).plain()
     plain[data.draw(st.integers(0, len(plain) - 1))] = bytes(data.draw(st.integers(0, 300)))
     assert_same(cls, cbor.dump(plain))
 

@@ -25,25 +25,25 @@ def rows(path: Path) -> list[str]:
 
 
 @pytest.fixture
-def flips(copy: Path) -> list[tuple[Path, int, int]]:
+def flips(hub_copy: Path) -> list[tuple[Path, int, int]]:
     chance = random.Random(20_260)
     # SQLite makes and removes its -wal and -shm files as it pleases.
-    stay = (path for path in copy.rglob("*") if not path.name.endswith(("-wal", "-shm")))
+    stay = (path for path in hub_copy.rglob("*") if not path.name.endswith(("-wal", "-shm")))
     files = sorted(path for path in stay if path.is_file() and path.stat().st_size)
     chosen = [chance.choice(files) for _ in range(1_000 if LONG else 150)]
     return [(path, chance.randrange(path.stat().st_size), chance.randrange(8)) for path in chosen]
 
 
-def test_every_flip_is_found(copy: Path, flips: list[tuple[Path, int, int]]) -> None:
+def test_every_flip_is_found(hub_copy: Path, flips: list[tuple[Path, int, int]]) -> None:
     for path, at, bit in flips:
         before = path.read_bytes()
         raw = bytearray(before)
         raw[at] ^= 1 << bit
         path.write_bytes(raw)
-        _assert_seen(copy, path, at)
+        _assert_seen(hub_copy, path, at)
         if path.exists():
             path.write_bytes(before)
-    assert driven_hub.check(copy).ok
+    assert driven_hub.check(hub_copy).ok
 
 
 def _assert_seen(root: Path, path: Path, at: int) -> None:

@@ -24,5 +24,5 @@ def forge() -> Callable[[Path, Callable[[list[Framed]], None]], None]:
 
 
 @pytest.fixture
-def hub_key(copy: Path) -> SigningKey:
-    return SigningKey(the(copy, "keys/*.key").read_bytes())
+def forged_hub_key(hub_copy: Path) -> SigningKey:
+    return SigningKey(the(hub_copy, "keys/*.key").read_bytes())

@@ -108,45 +108,45 @@ def pruned_chunks(root: Path, _forge: Any) -> None:
         pruned_chunks,
     ],
 )  # fmt: skip
-def test_the_files_alone_give_the_same_report(copy: Path, forge: Any, damage: Damage) -> None:
-    damage(copy, forge)
-    report = driven_hub.check(copy)
+def test_the_files_alone_give_the_same_report(hub_copy: Path, forge: Any, damage: Damage) -> None:
+    damage(hub_copy, forge)
+    report = driven_hub.check(hub_copy)
     assert report.ok is (damage in (nothing, pruned_chunks))
-    assert from_files(copy).to_json() == report.to_json()
+    assert from_files(hub_copy).to_json() == report.to_json()
 
 
-def test_several_processes_give_the_same_report(copy: Path, forge: Any) -> None:
-    drop(copy, forge)
-    missing_snapshot(copy, forge)
-    item, two = checked(copy, 1), checked(copy, 2)
+def test_several_processes_give_the_same_report(hub_copy: Path, forge: Any) -> None:
+    drop(hub_copy, forge)
+    missing_snapshot(hub_copy, forge)
+    item, two = checked(hub_copy, 1), checked(hub_copy, 2)
     assert len(item.faults) >= 2
     assert item.to_json() == two.to_json()
 
 
-def test_without_signatures_only_hashes_tell(copy: Path, forge: Any) -> None:
-    stranger(copy, forge)
+def test_without_signatures_only_hashes_tell(hub_copy: Path, forge: Any) -> None:
+    stranger(hub_copy, forge)
     options: dict[str, Any] = {
         "limits": driven_hub.LIMITS, "profiles": (driven_hub.HOURLY,),
         "streams": driven_hub.STREAMS, "progress": lambda *_: None,
     }  # fmt: skip
-    assert [fault.code for fault in verify(DataDir(copy), **options).faults] == ["SIG"]
+    assert [fault.code for fault in verify(DataDir(hub_copy), **options).faults] == ["SIG"]
     assert [
-        fault.code for fault in verify(DataDir(copy), **options, depth=Depth.HASHES).faults
+        fault.code for fault in verify(DataDir(hub_copy), **options, depth=Depth.HASHES).faults
     ] == ["SUMMARY"]
 
 
 def test_the_node_file_helps_to_check_a_root_behind_a_gap(
-    copy: Path, forge: Any, hub_key: SigningKey
+    hub_copy: Path, forge: Any, forged_hub_key: SigningKey
 ) -> None:
     def edit(entries: list[Any]) -> None:
         forged = replace(entries[6].receipt, mmr_root=bytes(32))
-        entries[6].receipt = forged.signed(hub_key)
+        entries[6].receipt = forged.signed(forged_hub_key)
         entries.pop(3)
 
-    forge(driven_hub.the(copy, CHUNK), edit)
-    assert [fault.code for fault in driven_hub.check(copy).faults] == ["MISSING", "I3"]
-    assert [fault.code for fault in from_files(copy).faults] == ["MISSING"]
-    assert any("rest on entries" in note for note in from_files(copy).notes)
+    forge(driven_hub.the(hub_copy, CHUNK), edit)
+    assert [fault.code for fault in driven_hub.check(hub_copy).faults] == ["MISSING", "I3"]
+    assert [fault.code for fault in from_files(hub_copy).faults] == ["MISSING"]
+    assert any("rest on entries" in note for note in from_files(hub_copy).notes)
 
 
 def test_records_of_pruned_chunks_are_read_as_the_hub_packs_them() -> None:

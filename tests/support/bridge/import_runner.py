@@ -1,30 +1,19 @@
-"""A hub for all tests of a file, and zones that import into it."""
+"""Imports in processes of their own, which can be killed at a chosen operation."""
 
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from support.bridge import import_yard
-from support.hub.hub_process import hub_in
 from support.paths import SUPPORT
 
 
-@pytest.fixture(scope="module")
-def z2_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with hub_in(tmp_path_factory.mktemp("z2") / "hub") as result:
-        yield result
-
-
-class Zygote:
-    """Runs imports in processes that can be told to die."""
+class ImportRunner:
+    """Forks a process for each import."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -46,7 +35,7 @@ class Zygote:
         return int(self._line()["child"])
 
     def wait(self) -> tuple[int, Any]:
-        """How it ended, and what it told before."""
+        """The exit status, and the last line before it."""
         detail: Any = None
         while "dead" not in (line := self._line()):
             detail = line
@@ -69,16 +58,3 @@ class Zygote:
         line = self._process.stdout.readline()
         assert line, "the process that forks has ended"
         return json.loads(line)
-
-
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    result = Zygote()
-    yield result
-    result.close()
-
-
-@pytest.fixture
-def zone(tmp_path: Path, z2_hub: Any, request: pytest.FixtureRequest) -> Any:
-    name = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")
-    return import_yard.Zone(tmp_path / "zone", z2_hub, name)

@@ -1,7 +1,0 @@
-"""The fixtures that these tests share with those of other folders."""
-
-from __future__ import annotations
-
-from support.cli.fixtures import called, home, veen
-
-__all__ = ["called", "home", "veen"]
