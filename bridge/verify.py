@@ -9,8 +9,8 @@ bundles: it compares a bundle with what the importing zone holds of its stream (
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import Protocol
@@ -51,19 +51,6 @@ class HeldStream(Protocol):
 
     def root_at(self, seq: int) -> bytes | None:
         """The verified root of the source stream at ``seq``; None if it is not held."""
-
-
-@dataclass(frozen=True, slots=True)
-class HeldRoots:
-    """A HeldStream with roots by sequence number."""
-
-    roots: Mapping[int, bytes] = field(default_factory=dict)
-
-    def last_seq(self) -> int:
-        return max(self.roots, default=0)
-
-    def root_at(self, seq: int) -> bytes | None:
-        return self.roots.get(seq)
 
 
 class Continuity(Enum):

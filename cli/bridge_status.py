@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,9 +15,9 @@ import typer
 
 from bridge.audit_log import read_log
 from bridge.connect import author_of, open_bridge_client
-from bridge.exporter.history import history
+from bridge.exporter.history import ExportHistory
 from bridge.exporter.run import exporting
-from bridge.exporter.state import ExportState
+from bridge.exporter.state import ExporterBusy, ExportState
 from bridge.exporter.status import ExporterStatus, export_status
 from bridge.importer.completion import Cover, Covered
 from bridge.importer.ledger import SourceStream
@@ -36,6 +37,7 @@ from recorder.checkpoints.checkpoints import create_checkpoint
 from recorder.checkpoints.schedule import RecorderServices
 from recorder.checkpoints.store import store_identity
 from veen.client.checkpoints import latest_recorder_checkpoint
+from veen.client.client import Client
 from veen.client.transport import HubRefused, Unreachable
 from veen.errors import Refused, VeenError
 from veen.keystore.directory import Locked
@@ -61,7 +63,7 @@ def status(config: BridgeConfigOption = DEFAULT_PATH) -> None:
     state = ExportState(exporting(settings).state)
     try:
         exporter_status = _online(settings, state)
-    except (Unreachable, HubRefused, Locked) as error:
+    except (Unreachable, HubRefused, Locked, ExporterBusy) as error:
         show(_known_here(settings, state, error))
         raise typer.Exit(NETWORK if isinstance(error, Unreachable) else REFUSED) from None
     entry = exporter_status.unfinished
@@ -104,17 +106,28 @@ def _online(settings: BridgeSettings, state: ExportState) -> ExporterStatus:
         retry_policy=retry_policy(),
         keys=settings.reader_keys,
     ) as reader:
-        signer = reader.session.identity.id_sign
-        log = read_log(reader, ONLINE_LOG, author=author_of(settings.audit))
-        past = history(log, signer.public)
         checkpoint = latest_recorder_checkpoint(reader.meet(), state.last_checkpoint())
-    return export_status(
-        past,
-        settings.streams.sources(settings.hub.hub_id),
-        checkpoint,
-        pending=pending,
-        left=state.left(),
-    )
+        with _history(reader, state, author_of(settings.audit)) as past:
+            return export_status(
+                past,
+                settings.streams.sources(settings.hub.hub_id),
+                checkpoint,
+                pending=pending,
+                left=state.left(),
+            )
+
+
+@contextmanager
+def _history(reader: Client, state: ExportState, author: bytes | None) -> Iterator[ExportHistory]:
+    """The history of the exports: that of the exporter, continued, or of the log if it has none."""
+    bridge_id = reader.session.identity.id_sign.public
+    if not state.root.is_dir():
+        log = read_log(reader, ONLINE_LOG, author=author)
+        with ExportHistory.folded(log, bridge_id) as past:
+            yield past
+        return
+    with state.locked(), ExportHistory.opened(state.history, bridge_id, reader, author) as past:
+        yield past
 
 
 def _pending(settings: BridgeSettings) -> int:
@@ -126,7 +139,7 @@ def _known_here(settings: BridgeSettings, state: ExportState, error: VeenError) 
     """What this host knows without the hub, and that the hub was not asked. How far streams were
     exported is in the hub's log alone.
     """
-    last, is_busy = state.last_checkpoint(), isinstance(error, Locked)
+    last, is_busy = state.last_checkpoint(), isinstance(error, Locked | ExporterBusy)
     detail = f"the hub could not be asked: {error}; this is what is known here"
     ends = [
         (name, last.end(name) if last else None)

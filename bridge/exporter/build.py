@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from bridge.bundle import BundleEvent, BundleSource, Header, Metadata, write_bundle
 from bridge.carrier.codec import Sealing
@@ -16,9 +16,8 @@ from bridge.carrier.format import CarrierLedger, Packing
 from bridge.carrier.verify import VerifyContext, check_carrier
 from bridge.carrier.writer import Content, StagedCarrier, stage
 from bridge.errors import CarrierFault, CarrierRefused, Level
-from bridge.exporter.history import Cursor
 from bridge.trust import TrustStore
-from bridge.verify import HeldRoots, VerifiedBundle, verify_bundle
+from bridge.verify import HeldStream, VerifiedBundle, verify_bundle
 from veen.client.client import Client
 from veen.client.log_head import Pair
 from veen.crypto import SigningKey
@@ -35,6 +34,15 @@ from veen.system.environment import Progress, Watch, no_progress, no_progress_wa
 
 class RolledBack(Untrusted):
     """The hub has another history than the one that was exported."""
+
+
+class Cursor(NamedTuple):
+    """The last exported event of a stream and the root there; 0 and None if nothing was
+    exported.
+    """
+
+    seq: int
+    root: bytes | None
 
 
 class NothingThere(VeenError):
@@ -253,7 +261,7 @@ class Workshop:
     workers: int = 1
     watch: Watch = no_progress_watch
 
-    def prove(self, header: Header, file: Path, held: HeldRoots) -> Proven:
+    def prove(self, header: Header, file: Path, held: HeldStream) -> Proven:
         """Verify a bundle as the importing zone would, and that it continues what was exported
         before.
         """
@@ -271,7 +279,7 @@ class Workshop:
             source.seek(0)
             return Proven(verified.header, file, h_file(source), verified.root)
 
-    def _verified(self, source: BundleSource, stream: str, held: HeldRoots) -> VerifiedBundle:
+    def _verified(self, source: BundleSource, stream: str, held: HeldStream) -> VerifiedBundle:
         with self.watch(f"proving {stream}", "events") as progress:
             return verify_bundle(
                 source, self._trust(), held, workers=self.workers, progress=progress

@@ -9,7 +9,7 @@ export ends at a recorder checkpoint: the hub's latest, or that of the export th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -32,8 +32,8 @@ from bridge.exporter.build import (
 )
 from bridge.exporter.deliver import ExportAudit, Media, deliver
 from bridge.exporter.gaps import ExportGap
-from bridge.exporter.history import History, history
-from bridge.exporter.state import ExportLog, ExportState
+from bridge.exporter.history import ExportHistory
+from bridge.exporter.state import ExportState
 from bridge.settings import BridgeSettings, ExportSettings
 from bridge.stream_map import ONLINE_LOG
 from veen.client.checkpoints import latest_recorder_checkpoint, verify_recorder_checkpoint
@@ -127,7 +127,7 @@ class Exporter:
         self._audit = audit
         self._media = media
         self._watch = watch
-        self._past: History = history((), workshop.signer.public)
+        self._past: ExportHistory
         self._failed: list[VeenError] = []
         self._stuck: set[str] = set()
 
@@ -168,11 +168,24 @@ class Exporter:
             self._audit.settle()
             self._failed.clear()
             self._stuck.clear()
-            with self._audit.failing(ONLINE_LOG):
-                log = ExportLog(self._state.root, self._audit.author).read(self._reader)
-                self._past = history(log, self._past.bridge_id)
-            yield
+            with self._history():
+                yield
             self._raise_failed()
+
+    @contextmanager
+    def _history(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            with self._audit.failing(ONLINE_LOG):
+                self._past = stack.enter_context(
+                    ExportHistory.opened(
+                        self._state.history,
+                        self._workshop.signer.public,
+                        self._reader,
+                        self._audit.author,
+                    )
+                )
+            stack.enter_context(self._past.uncommitted())
+            yield
 
     def _apart(self, prepare: Callable[[], T]) -> T | None:
         """Run a step that concerns one stream only, before its export is begun.
@@ -241,7 +254,7 @@ class Exporter:
         if expected is None:
             return None
         with self._audit.failing(stream):
-            folder = self._state.attempt(f"{len(self._past.entries) + 1}")
+            folder = self._state.attempt(f"{self._past.last_n + 1}")
             proven = self._proven(expected, self._caps, folder, self._opener)
             entry = self._begin(self._past.ledger().with_bundle(proven.header))
         return entry, proven, folder
@@ -253,7 +266,7 @@ class Exporter:
             folder = self._state.attempt(f"{success.n}")
             proven = self._same(success.bundle_id, range_, folder)
             if success.bridge_id == self._past.bridge_id:
-                entry = self._past.entries[success.n - 1]
+                entry = self._past.entry(success.n)
             else:
                 entry = self._begin(self._past.ledger().with_bundle(proven.header))
         return entry, proven, folder
@@ -302,7 +315,7 @@ class Exporter:
     def _begin(self, ledger: CarrierLedger) -> CarrierLedgerEntry:
         entry = ledger.tail[-1]
         self._audit.begin(entry)
-        self._past = self._past.with_entry(entry)
+        self._past.add_entry(entry)
         return entry
 
     def _carry(self, entry: CarrierLedgerEntry, proven: Proven, folder: Path) -> ExportedCarrier:
@@ -311,7 +324,7 @@ class Exporter:
         is_again = self._past.is_recorded(done)
         if not is_again:
             self._audit.finish(done)
-            self._past = self._past.with_success(done)
+            self._past.add_success(done)
         self._state.clear()
         return ExportedCarrier(entry=entry, bags=bags, is_again=is_again, unopened=proven.unopened)
 
@@ -324,7 +337,7 @@ class Exporter:
             file.write_bytes(checkpoint.encode())
         bags = self._deliver(entry, file, folder)
         self._audit.finish(self._audit.heartbeat(entry))
-        self._past = self._past.with_done(entry.n)
+        self._past.add_done(entry.n)
         self._state.clear()
         return ExportedCarrier(entry=entry, bags=bags)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bridge.carrier.format import CarrierLedgerEntry
-from bridge.exporter.history import History
+from bridge.exporter.history import ExportHistory
 from bridge.stream_map import ONLINE_LOG
 from veen.recorder_checkpoint import RecorderCheckpoint
 
@@ -56,7 +56,7 @@ class ExporterStatus:
 
 
 def export_status(
-    past: History,
+    past: ExportHistory,
     streams: Sequence[str],
     checkpoint: RecorderCheckpoint | None,
     *,
@@ -70,15 +70,15 @@ def export_status(
     return ExporterStatus(
         streams=tuple(ends),
         checkpoint=checkpoint,
-        carried=len(past.done),
-        unfinished=past.unfinished(),
+        carried=past.done_total(),
+        unfinished=next(iter(past.begun()), None),
         pending=pending,
         left=tuple(left),
         has_news=any(_has_news(past, stream) for stream in ends),
     )
 
 
-def _has_news(past: History, end: ExportedStream) -> bool:
+def _has_news(past: ExportHistory, end: ExportedStream) -> bool:
     if end.stream == ONLINE_LOG:
         return past.has_news(end.exported, end.checkpointed)
     return end.checkpointed > end.exported

@@ -14,10 +14,10 @@ from typing import Any
 from bridge.audit_log import ExportFailed, ExportSuccess, RecordedEntry, read_log
 from bridge.connect import open_bridge_client
 from bridge.exporter.deliver import Media
-from bridge.exporter.history import History, history
 from bridge.exporter.run import ExportedCarrier, Exporter, ExportSetup, opened
 from bridge.settings import BridgeSettings, parse
 from bridge.trust import TrustStore, pin_exporter, pin_hub
+from support.bridge.naive_history import NaiveHistory, naive_history
 from support.hub.hub_process import configured
 from veen import captoken
 from veen.client.checkpoints import create_recorder_checkpoint
@@ -199,8 +199,8 @@ class OnlineZone:
     def failures(self) -> list[ExportFailed]:
         return [item.event for item in self.log() if isinstance(item.event, ExportFailed)]
 
-    def past(self) -> History:
-        return history(self.log(), self.signer().public)
+    def past(self) -> NaiveHistory:
+        return naive_history(self.log(), self.signer().public)
 
     def _event(self, number: int, size: int) -> bytes:
         return RecordEvent(

@@ -126,7 +126,7 @@ def check_after(zone: OnlineZone, media: list[Path], scratch: Path) -> None:
     state = zone.settings().exporting
     assert state is not None
     left = sorted(path.name for path in state.state.iterdir())
-    due = ["checkpoint.cbor", "lock", "log.head", "log.jsonl"]
+    due = ["checkpoint.cbor", "history.sqlite", "lock"]
     assert left == due, f"left behind: {left}"
     assert ExportState(state.state).left() == []
 

@@ -12,8 +12,9 @@ import pytest
 from bridge.bundle import BundleEvent, BundleLimits, Metadata
 from bridge.errors import CarrierFault, CarrierRefused
 from bridge.trust import TrustStore
-from bridge.verify import Continuity, HeldRoots, HeldStream, is_encoding_of, verify_bundle
+from bridge.verify import Continuity, HeldStream, is_encoding_of, verify_bundle
 from support.bridge import bridge_world
+from support.bridge.held_roots import HeldRoots
 from veen import receipt
 from veen.crypto import SigningKey
 from veen.digest import h

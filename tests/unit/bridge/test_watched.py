@@ -18,8 +18,8 @@ from bridge.carrier.verify import transcript
 from bridge.carrier.writer import Content, stage
 from bridge.errors import Level
 from bridge.exporter.build import Workshop
-from bridge.verify import HeldRoots
 from support.bridge import bridge_world
+from support.bridge.held_roots import HeldRoots
 from veen.crypto import hpke_public_key
 from veen.digest import h
 from veen.system.environment import Progress

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from bridge.audit_log import AuditPending
-from bridge.exporter.build import RolledBack, plan
-from bridge.exporter.history import Cursor
+from bridge.exporter.build import Cursor, RolledBack, plan
 from bridge.exporter.run import latest_checkpoint
 from bridge.exporter.state import ExportState
 from veen.digest import h
