@@ -21,7 +21,6 @@ MUTANTS = TESTS / "support" / "selftest" / "mutants"
 LEFT = Counter(
     {
         "integration/bridge/exporter/test_export.py": 1,
-        "integration/bridge/exporter/test_export_log.py": 1,
         "integration/bridge/exporter/test_export_matrix.py": 1,
         "integration/client/reading/test_portable.py": 1,
         "integration/dags/test_dag_decisions.py": 1,
