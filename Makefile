@@ -30,7 +30,7 @@ MUTANTS ?=
 # What make wheelhouse gathers: extras of pyproject.toml, separated by commas.
 EXTRAS ?= all
 
-.PHONY: help setup java lock format check dist wheelhouse test test-e2e test-unit test-long soak bench demo up down docs docs-serve coverage mutants stats clean
+.PHONY: help setup java lock commands format check dist wheelhouse test test-e2e test-unit test-long soak bench demo up down docs docs-serve coverage mutants stats clean
 
 help:  ## Show what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
@@ -60,6 +60,9 @@ $(STAMP): requirements.lock pyproject.toml veen/version.py
 lock: $(STAMP)  ## Compile requirements.lock again from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate \
 	  --python-version 3.11 --extra dev pyproject.toml --output-file requirements.lock
+
+commands: setup  ## Write cli/commands.json again, after a change of a command or option
+	$(BIN)/python -m cli.declared
 
 format: setup  ## Format the code, and mend what ruff can mend
 	$(BIN)/ruff format .

@@ -10,7 +10,7 @@ import argparse
 import importlib
 from pathlib import Path
 
-PARTS = ("veen", "hub", "client", "spark", "folds", "query", "index", "bridge", "recorder")
+PARTS = ("veen", "cli", "hub", "client", "spark", "folds", "query", "index", "bridge", "recorder")
 
 
 def main() -> None:

@@ -13,13 +13,7 @@ from typing import Final, cast
 import typer
 
 from cli.console import global_options, notice, printable
-from cli.extras import MissingExtra
-from recorder.anchor.anchors import AnchorUnavailable
-from veen.client.transport import HubRefused, Unreachable
-from veen.errors import Malformed, Rejected, Untrusted, VeenError
-from veen.keystore.directory import IdentityExists, NoIdentity
-from veen.keystore.sealed import PassphraseNeeded, WrongPassphrase
-from veen.objects.port import StoreUnavailable
+from veen.errors import Rejected, VeenError
 
 OK, USAGE, NETWORK, INTEGRITY, REFUSED, SELFTEST, UNPROVEN = range(7)
 """Exit codes: usage, network, what a hub said does not hold, refused, a failed self-test, and a
@@ -34,21 +28,34 @@ class Unproven(VeenError):
 
 # typer vendors click; the base class of its BadParameter covers every usage error.
 UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
-_EXIT_CODES: Final = (
-    ((MissingExtra, NoIdentity, IdentityExists, PassphraseNeeded, OSError), USAGE),
-    ((Unreachable, StoreUnavailable, AnchorUnavailable), NETWORK),
-    (WrongPassphrase, REFUSED),
-    ((Untrusted, Malformed), INTEGRITY),
-    (Unproven, UNPROVEN),
-    (VeenError, REFUSED),
+HUB_REFUSED: Final = "veen.client.transport.HubRefused"
+EXIT_CODES: Final = (
+    ("cli.extras.MissingExtra", USAGE),
+    ("veen.keystore.directory.NoIdentity", USAGE),
+    ("veen.keystore.directory.IdentityExists", USAGE),
+    ("veen.keystore.sealed.PassphraseNeeded", USAGE),
+    ("builtins.OSError", USAGE),
+    ("veen.client.transport.Unreachable", NETWORK),
+    ("veen.objects.port.StoreUnavailable", NETWORK),
+    ("recorder.anchor.anchors.AnchorUnavailable", NETWORK),
+    ("veen.keystore.sealed.WrongPassphrase", REFUSED),
+    ("veen.errors.Untrusted", INTEGRITY),
+    ("veen.errors.Malformed", INTEGRITY),
+    ("cli.errors.Unproven", UNPROVEN),
+    ("veen.errors.VeenError", REFUSED),
 )
+"""Errors by name, so that none of their modules is imported: the first that an error is."""
 
 
 def fail(error: VeenError | OSError) -> int:
     """Print an error; return its exit code."""
     code, detail = _code(error), _detail(error)
     _print_error(code, detail, f"{detail}{_advice(error)}")
-    return next(exit_code for kinds, exit_code in _EXIT_CODES if isinstance(error, kinds))
+    return next(exit_code for name, exit_code in EXIT_CODES if _is_a(error, name))
+
+
+def _is_a(error: Exception, name: str) -> bool:
+    return any(f"{kind.__module__}.{kind.__qualname__}" == name for kind in type(error).__mro__)
 
 
 def fail_usage(error: typer.BadParameter) -> int:
@@ -92,8 +99,8 @@ def _print_error(code: str, detail: str, line: str) -> None:
 def _code(error: VeenError | OSError) -> str:
     if isinstance(error, Rejected):
         return error.failure.code.value
-    if isinstance(error, HubRefused):
-        return error.code
+    if _is_a(error, HUB_REFUSED):
+        return _hub_code(error)
     if isinstance(error, OSError):
         return "FILE"
     name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(error).__name__).upper()
@@ -109,4 +116,8 @@ def _detail(error: VeenError | OSError) -> str:
 def _advice(error: VeenError | OSError) -> str:
     if isinstance(error, Rejected):
         return f" (veen explain-error {error.failure.code.value}/{error.failure.detail_enum})"
-    return f" (veen explain-error {error.code})" if isinstance(error, HubRefused) else ""
+    return f" (veen explain-error {_hub_code(error)})" if _is_a(error, HUB_REFUSED) else ""
+
+
+def _hub_code(error: Exception) -> str:
+    return str(getattr(error, "code"))  # noqa: B009 - of a class that is not imported here

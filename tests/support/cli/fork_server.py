@@ -11,15 +11,18 @@ import os
 import signal
 import socket
 import sys
+from importlib import import_module
 
-from cli.main import Commands, main
+from cli import table
+from cli.main import main
 
 LARGEST = 1 << 20
 
 
 def serve(services: socket.socket) -> None:
     """One request is one connection; it is answered with the exit code, or by a kill."""
-    dict(Commands(name="veen").commands)
+    for function in table.functions():
+        import_module(function.partition(":")[0])
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         asked, _ = services.accept()
