@@ -14,14 +14,16 @@ from typing import NamedTuple
 
 from hub.registry import Registry, is_recorded
 from hub.storage import identity
+from hub.storage.checkpoint_index import add_line, merge_late, settle_index
 from hub.storage.datadir import DataDir
 from hub.storage.identity import HubKeys
-from hub.storage.index import Index, LabelRow
-from hub.storage.label_log import Damaged, read_peaks, write_checkpoint
+from hub.storage.index import Index, IndexExtent, LabelRow
+from hub.storage.label_log import Damaged, read_peaks
 from veen.checkpoint import Checkpoint
 from veen.errors import Malformed, Untrusted
 from veen.label import derive_label, routing_key, stream_id
 from veen.log import layout
+from veen.log.chunk import CheckpointRef
 from veen.log.layout import CheckpointFileName, RecorderName
 from veen.recorder_checkpoint import EMPTY_ROOT, RecorderCheckpoint, StreamEnd, log_root
 from veen.system import durable
@@ -37,9 +39,9 @@ class Publisher:
 
     def publish(self, signed: Checkpoint) -> None:
         row = self._row(signed.label_curr)
-        write_checkpoint(self.datadir, signed, self._start_seq(row, signed.upto_seq))
+        extent = self._write(row, signed)
         identity.bind(self.datadir, self.keys, signed)
-        self._record(row, signed.upto_seq)
+        self._record(row, signed.upto_seq, extent)
 
     def unpublished(self, names: Iterable[str]) -> Iterator[CheckpointFileName]:
         """The checkpoint files of the log without a row in the index, in no order."""
@@ -55,10 +57,31 @@ class Publisher:
         bound = identity.settle_bindings(self.datadir)
         for name in sorted(names):
             row, signed = self._row(name.label), self._read(name)
-            write_checkpoint(self.datadir, signed, self._start_seq(row, name.upto_seq))
+            extent = self._write(row, signed)
             if name not in bound:
                 identity.bind(self.datadir, self.keys, signed)
-            self._record(row, name.upto_seq)
+            self._record(row, name.upto_seq, extent)
+
+    def merge_late(self) -> None:
+        """Move late lines to their places in the checkpoint indexes."""
+        for label_no, label in self.index.labels_with_late_lines():
+            merge_late(self.datadir, label)
+            with self.index.transaction():
+                self.index.put_index_extent(label_no, settle_index(self.datadir, label))
+
+    def _write(self, row: LabelRow, signed: Checkpoint) -> IndexExtent:
+        """Write a checkpoint once, and its line in the label's checkpoint index."""
+        label, upto_seq = signed.label_curr, signed.upto_seq
+        path = self.datadir.file(layout.checkpoint(label, upto_seq))
+        durable.write_once(path, signed.encode())
+        ref = CheckpointRef(
+            mmr_root=signed.mmr_root,
+            start_seq=self._start_seq(row, upto_seq),
+            end_seq=upto_seq,
+            peaks_ref=layout.peaks(label, upto_seq),
+        )
+        extent = self.index.index_extent(row.label_no)
+        return add_line(self.datadir, label, upto_seq, ref, extent)
 
     def _read(self, name: CheckpointFileName) -> Checkpoint:
         """A checkpoint not published yet, verified to be of this hub and of this log."""
@@ -87,9 +110,10 @@ class Publisher:
         chunk = self.index.chunk_of(row.label_no, upto_seq)
         return chunk.start_seq if chunk else row.chunk_start
 
-    def _record(self, row: LabelRow, upto_seq: int) -> None:
+    def _record(self, row: LabelRow, upto_seq: int, extent: IndexExtent) -> None:
         with self.index.transaction():
             self.index.add_checkpoint(row.label_no, upto_seq)
+            self.index.put_index_extent(row.label_no, extent)
 
 
 @dataclass(frozen=True, slots=True)

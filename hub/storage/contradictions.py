@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from hub.storage import identity
+from hub.storage.checkpoint_index import read_index, write_index
 from hub.storage.datadir import DataDir
-from hub.storage.label_log import Damaged, read_checkpoint_index
+from hub.storage.label_log import Damaged
 from veen.audit.context import LabelStock
 from veen.checkpoint import Checkpoint
 from veen.digest import h
 from veen.errors import Malformed
 from veen.label import derive_label, routing_key
 from veen.log import layout
-from veen.log.chunk import PeakSnapshot, encode_checkpoint_index
+from veen.log.chunk import CheckpointRef, PeakSnapshot
 from veen.log.layout import CheckpointFileName
 from veen.mmr import Peaks
 from veen.recorder_checkpoint import RecorderCheckpoint
@@ -46,8 +47,10 @@ class ArtefactCheck:
     datadir: DataDir
     files: LabelStock
     contradicted: list[Contradicted] = field(default_factory=list)
+    refs: dict[int, CheckpointRef] = field(default_factory=dict)
+    """The lines that the checkpoint index must have, by the log."""
 
-    def at(self, peaks: Peaks, receipt_root: bytes | None) -> None:
+    def at(self, peaks: Peaks, receipt_root: bytes | None, chunk_start: int) -> None:
         size = peaks.size
         is_signed = size in self.files.checkpoints
         if not is_signed and size not in self.files.peaks:
@@ -56,6 +59,13 @@ class ArtefactCheck:
             raise Damaged(
                 f"the log of label {self.files.label.hex()} has another root at {size} than "
                 "its receipt: run `veen hub verify`; nothing was rebuilt"
+            )
+        if is_signed:
+            self.refs[size] = CheckpointRef(
+                mmr_root=peaks.root(),
+                start_seq=chunk_start,
+                end_seq=size,
+                peaks_ref=layout.peaks(self.files.label, size),
             )
         wrong = is_signed and self._checkpoint(size).mmr_root != peaks.root()
         if wrong or self._has_other_snapshot(peaks):
@@ -104,6 +114,16 @@ def set_aside(datadir: DataDir, contradictions: Iterable[Contradicted], hub_id: 
     return moved
 
 
+def set_aside_index(datadir: DataDir, label: bytes) -> str:
+    """Move a damaged checkpoint index to the evidence; the next start writes its lines again."""
+    file = layout.checkpoint_index(label)
+    stored = _store_evidence(datadir, file, datadir.file(file).read_bytes())
+    datadir.file(layout.late_checkpoints(label)).unlink(missing_ok=True)
+    datadir.file(file).unlink()
+    durable.sync_directory(datadir.log)
+    return f"{file} is damaged: stored as evidence/{stored}, its lines are written again"
+
+
 def unsigned_places(datadir: DataDir) -> list[CheckpointFileName]:
     """The places whose checkpoint was set aside and has not been signed again."""
     places = {place for _, place in stored_checkpoints(datadir)}
@@ -144,11 +164,10 @@ def _replace_snapshot(datadir: DataDir, contradicted: Contradicted) -> None:
 
 def _drop_index_lines(datadir: DataDir, places: set[tuple[bytes, int]]) -> None:
     for label in sorted({place[0] for place in places}):
-        index = read_checkpoint_index(datadir, label)
+        index = read_index(datadir, label)
         remaining = {upto: ref for upto, ref in index.items() if (label, upto) not in places}
         if remaining != index:
-            path = datadir.file(layout.checkpoint_index(label))
-            durable.write(path, encode_checkpoint_index(remaining))
+            write_index(datadir, label, remaining)
 
 
 def _drop_bindings(datadir: DataDir, places: set[tuple[bytes, int]]) -> None:

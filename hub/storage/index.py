@@ -7,12 +7,13 @@ is that of a prefix of the log; at a seal it is synced, so recovery reads no sea
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from hub.storage.datadir import DataDir
 from veen.captoken import TokenBucket
@@ -21,7 +22,7 @@ from veen.log import layout
 from veen.system import sqlite
 from veen.system.durable import NoSpace
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 _CACHE: Final = {"cache_size": -8192}
 # Sorts are of a chunk at most, and a temporary file could fail on a full disk.
 _WRITER: Final[Mapping[str, int | str]] = {
@@ -29,7 +30,7 @@ _WRITER: Final[Mapping[str, int | str]] = {
     "wal_autocheckpoint": 4000,
     "temp_store": "MEMORY",
 }
-_SCHEMA: Final = """
+_FIRST_SCHEMA: Final = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
 CREATE TABLE labels (
   label_no INTEGER PRIMARY KEY, label BLOB NOT NULL UNIQUE,
@@ -55,6 +56,14 @@ CREATE TABLE tokens (
   auth_ref BLOB PRIMARY KEY, token BLOB, issued_at INTEGER, seq INTEGER) WITHOUT ROWID;
 CREATE TABLE streams (stream_id BLOB PRIMARY KEY, name TEXT, record BLOB) WITHOUT ROWID;
 """
+_CHANGES: Final[Mapping[int, str]] = {
+    2: """
+CREATE TABLE index_extents (
+  label_no INTEGER PRIMARY KEY, lines INTEGER, size INTEGER, late_size INTEGER);
+CREATE INDEX with_late_lines ON index_extents (label_no) WHERE late_size;
+""",
+}
+"""What each version adds to the schema of the version before; nothing is ever altered."""
 _REMEMBERED: Final = 65_536
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
@@ -106,6 +115,23 @@ class ChunkRow(NamedTuple):
     last_ts: int
 
 
+class IndexExtent(NamedTuple):
+    """The complete part of a checkpoint index: its lines, its bytes, and those of late lines."""
+
+    lines: int
+    size: int
+    late_size: int
+
+
+NO_EXTENT: Final = IndexExtent(0, 0, 0)
+
+
+def added_since(version: int) -> set[str]:
+    """The tables and indexes that an index of an earlier version lacks."""
+    schemas = "".join(_CHANGES[later] for later in range(version + 1, SCHEMA_VERSION + 1))
+    return set(re.findall(r"CREATE (?:TABLE|INDEX) ([a-z_]+)", schemas))
+
+
 def leaf_key(leaf_hash: bytes) -> int:
     """The part of a leaf hash that is indexed; the log has the whole."""
     return int.from_bytes(leaf_hash[:8], "big", signed=True)
@@ -123,18 +149,35 @@ class Index:
     def create(self, hub_id: bytes) -> None:
         """Create the tables atomically."""
         with self.transaction():
-            for statement in _SCHEMA.split(";\n"):
-                self._db.execute(statement)
+            for schema in (_FIRST_SCHEMA, *_CHANGES.values()):
+                self._execute(schema)
             self._db.execute("INSERT INTO meta VALUES ('version', ?)", (SCHEMA_VERSION,))
             self._db.execute("INSERT INTO meta VALUES ('hub_id', ?)", (hub_id,))
 
     def is_of(self, hub_id: bytes) -> bool:
         """Whether this is an index of the current schema for that hub."""
+        return self._meta() == {"version": SCHEMA_VERSION, "hub_id": hub_id}
+
+    def migrate(self, hub_id: bytes) -> None:
+        """Bring an index of an earlier version of this hub to the current one, atomically."""
+        meta = self._meta()
+        version = int(meta.get("version", 0))
+        if meta.get("hub_id") != hub_id or not 1 <= version < SCHEMA_VERSION:
+            return
+        with self.durable_transaction():
+            for later in range(version + 1, SCHEMA_VERSION + 1):
+                self._execute(_CHANGES[later])
+            self._db.execute("UPDATE meta SET value = ? WHERE key = 'version'", (SCHEMA_VERSION,))
+
+    def _meta(self) -> dict[str, Any]:
         try:
-            rows = dict(self._db.execute("SELECT key, value FROM meta").fetchall())
+            return dict(self._db.execute("SELECT key, value FROM meta").fetchall())
         except sqlite3.DatabaseError:
-            return False
-        return rows == {"version": SCHEMA_VERSION, "hub_id": hub_id}
+            return {}
+
+    def _execute(self, statements: str) -> None:
+        for statement in statements.split(";\n"):
+            self._db.execute(statement)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -252,6 +295,22 @@ class Index:
     def add_checkpoint(self, label_no: int, upto_seq: int) -> None:
         self._db.execute("INSERT OR IGNORE INTO checkpoints VALUES (?, ?)", (label_no, upto_seq))
 
+    def index_extent(self, label_no: int) -> IndexExtent:
+        row = self._db.execute(
+            "SELECT lines, size, late_size FROM index_extents WHERE label_no = ?", (label_no,)
+        ).fetchone()
+        return IndexExtent(*row) if row else NO_EXTENT
+
+    def put_index_extent(self, label_no: int, extent: IndexExtent) -> None:
+        self._db.execute(
+            "INSERT OR REPLACE INTO index_extents VALUES (?, ?, ?, ?)", (label_no, *extent)
+        )
+
+    def labels_with_late_lines(self) -> list[tuple[int, bytes]]:
+        return self._db.execute(
+            "SELECT label_no, label FROM index_extents JOIN labels USING (label_no) WHERE late_size"
+        ).fetchall()
+
     def has_checkpoint(self, label_no: int, upto_seq: int) -> bool:
         return self.checkpoints(label_no, upto_seq, 1) == [upto_seq]
 
@@ -274,6 +333,13 @@ class Index:
             (label_no, from_seq, limit),
         ).fetchall()
         return [int(row[0]) for row in rows]
+
+    def checkpoints_from(self, label_no: int, from_seq: int) -> Iterator[int]:
+        rows = self._db.execute(
+            "SELECT upto_seq FROM checkpoints WHERE label_no = ? AND upto_seq >= ?",
+            (label_no, from_seq),
+        )
+        return (int(row[0]) for row in rows)
 
     def client(self, label_no: int, client_id: bytes) -> ClientRow | None:
         row = self._db.execute(

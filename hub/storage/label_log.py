@@ -17,20 +17,12 @@ from hub.storage.datadir import DataDir
 from hub.storage.index import ClientKey
 from veen import mmr, receipt
 from veen.captoken import TokenBucket
-from veen.checkpoint import Checkpoint
 from veen.crypto import SigningKey
 from veen.errors import Malformed, VeenError
 from veen.invariants import ClientCursor
 from veen.limits import ENTRY_HEADER_BYTES, Limits
 from veen.log import layout
-from veen.log.chunk import (
-    CheckpointRef,
-    ChunkSummary,
-    ChunkTally,
-    PeakSnapshot,
-    decode_checkpoint_index,
-    encode_checkpoint_index,
-)
+from veen.log.chunk import ChunkSummary, ChunkTally, PeakSnapshot
 from veen.log.entry import (
     ControlRecord,
     CutShort,
@@ -142,29 +134,6 @@ def write_peaks(datadir: DataDir, label: bytes, peaks: Peaks) -> None:
 def write_summary(datadir: DataDir, summary: ChunkSummary) -> None:
     name = layout.ChunkName(summary.label, summary.start_seq, summary.end_seq)
     durable.write_once(datadir.file(layout.summary(name)), summary.encode())
-
-
-def write_checkpoint(datadir: DataDir, checkpoint: Checkpoint, start_seq: int) -> None:
-    """Write a checkpoint once, and its line in the label's checkpoint index."""
-    label, upto = checkpoint.label_curr, checkpoint.upto_seq
-    durable.write_once(datadir.file(layout.checkpoint(label, upto)), checkpoint.encode())
-    index = read_checkpoint_index(datadir, label)
-    line = CheckpointRef(
-        mmr_root=checkpoint.mmr_root,
-        start_seq=start_seq,
-        end_seq=upto,
-        peaks_ref=layout.peaks(label, upto),
-    )
-    if index.get(upto) != line:
-        index[upto] = line
-        durable.write(datadir.file(layout.checkpoint_index(label)), encode_checkpoint_index(index))
-
-
-def read_checkpoint_index(datadir: DataDir, label: bytes) -> dict[int, CheckpointRef]:
-    try:
-        return decode_checkpoint_index(datadir.file(layout.checkpoint_index(label)).read_bytes())
-    except FileNotFoundError:
-        return {}
 
 
 def read_peaks(datadir: DataDir, label: bytes, upto_seq: int) -> Peaks:

@@ -233,6 +233,7 @@ class HubLog:
             label_log.close()
             label_log.nodes.close()
         self._witness.close()
+        self._publisher.merge_late()
         self.index.close()
 
     def _keep_open(self, label_log: LabelLog) -> None:
@@ -320,8 +321,7 @@ class HubLog:
                 f"{unknown[0]} and {len(unknown) - 1} more are not in the index of "
                 f"{self.datadir.root}: run `veen hub rebuild`"
             )
-        highest = dict(unpublished)
-        self._open_labels(highest)
+        self._open_labels(unpublished)
         if unpublished:
             self._publisher.complete(unpublished)
             _log.info("completed %d checkpoints left by the last stop", len(unpublished))
@@ -331,8 +331,11 @@ class HubLog:
                 self.seal(label_log, max(label_log.last_ts, since))
                 label_log.nodes.close()
 
-    def _open_labels(self, signed: Mapping[bytes, int]) -> None:
+    def _open_labels(self, unpublished: Iterable[CheckpointFileName]) -> None:
         unindexed: list[Unindexed] = []
+        signed_by_label: dict[bytes, set[int]] = {}
+        for place in unpublished:
+            signed_by_label.setdefault(place.label, set()).add(place.upto_seq)
         for row in self.index.labels():
             if row.closed:
                 self._ensure_nodes_of_closed(row)
@@ -341,8 +344,9 @@ class HubLog:
             if last is not None:
                 name = layout.ChunkName(row.label, last.start_seq, last.end_seq)
                 finish_rename(self.datadir, name)
-            upto = signed.get(row.label, 0)
-            label_log, new = open_label(self.datadir, row, last, self.limits, upto)
+            signed = signed_by_label.get(row.label, set())
+            signed.update(self.index.checkpoints_from(row.label_no, row.chunk_start - 1))
+            label_log, new = open_label(self.datadir, row, last, self.limits, signed)
             self._labels[row.label] = label_log
             unindexed.extend(new)
         self._learn(unindexed)
@@ -410,7 +414,9 @@ def open_index(datadir: DataDir, hub_id: bytes) -> Index:
     index = Index(datadir.index, writable=True)
     if not exists:
         index.create(hub_id)
-    elif not index.is_of(hub_id):
+        return index
+    index.migrate(hub_id)
+    if not index.is_of(hub_id):
         raise IndexMissing(f"{datadir.index} is not an index of this hub: run `veen hub rebuild`")
     return index
 

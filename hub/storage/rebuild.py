@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from hub.storage import identity
-from hub.storage.contradictions import Contradicted, set_aside, unsigned_places
+from hub.storage.checkpoint_index import merge_late, settle_index
+from hub.storage.contradictions import set_aside, set_aside_index, unsigned_places
 from hub.storage.datadir import DataDir, DataDirLock
 from hub.storage.identity import HubKeys
 from hub.storage.index import Index
@@ -57,10 +58,13 @@ def rebuild(
         inventory = take_inventory(datadir.log_names())
         _sync_open_chunks(datadir, inventory)
         known = tuple(streams)
-        heads, wrong = _fill(datadir, hub, limits, known, inventory, progress)
+        heads, replay = _fill(datadir, hub, limits, known, inventory, progress)
+        wrong = replay.contradicted
         differed = _differences(datadir, heads, {stream.stream_id() for stream in known})
         keys = identity.load(datadir) if wrong or unsigned_places(datadir) else None
-        moved = set_aside(datadir, wrong, hub.hub_id)
+        moved = [set_aside_index(datadir, label) for label in replay.damaged_indexes]
+        moved += set_aside(datadir, wrong, hub.hub_id)
+        _settle_indexes(datadir, heads)
         _swap(datadir)
         if keys is not None:
             _sign_again(datadir, keys, limits, known)
@@ -97,8 +101,8 @@ def _fill(
     streams: tuple[StreamRecord, ...],
     inventory: Stock,
     progress: Progress,
-) -> tuple[dict[bytes, int], list[Contradicted]]:
-    """Build the new state; the entries per label, and the artefacts that contradict the log."""
+) -> tuple[dict[bytes, int], Replay]:
+    """Build the new state; the entries per label, and what was found wrong on the way."""
     fresh = DataDir(datadir.root / "derived.new")
     shutil.rmtree(fresh.root, ignore_errors=True)
     durable.make_directory(fresh.derived)
@@ -120,7 +124,21 @@ def _fill(
     relearner.close()
     index.close()
     progress(done, total)
-    return heads, replay.contradicted
+    return heads, replay
+
+
+def _settle_indexes(datadir: DataDir, labels: Iterable[bytes]) -> None:
+    """Merge the late lines of the checkpoint indexes, and note how far each is complete."""
+    index = Index(DataDir(datadir.root / "derived.new").index, writable=True)
+    try:
+        with index.transaction():
+            for label in labels:
+                merge_late(datadir, label)
+                row = index.label(label)
+                if row is not None:
+                    index.put_index_extent(row.label_no, settle_index(datadir, label))
+    finally:
+        index.close()
 
 
 def _differences(datadir: DataDir, heads: dict[bytes, int], configured: set[bytes]) -> list[str]:

@@ -7,27 +7,29 @@ because its receipts never left the hub; a log that ends before what this hub ha
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from hub.storage.checkpoint_index import last_listed
 from hub.storage.datadir import DataDir
 from hub.storage.index import ChunkRow, Index, LabelRow
 from hub.storage.label_log import (
     Damaged,
     LabelLog,
     LocatedEntry,
-    read_checkpoint_index,
     read_peaks,
     read_summary,
     whole_entries,
 )
 from hub.storage.nodes import ensure_node_files
 from veen import mmr
+from veen.checkpoint import Checkpoint
 from veen.digest import h
+from veen.errors import Malformed
 from veen.limits import Limits
 from veen.log import layout
-from veen.log.chunk import CheckpointRef, ChunkTally
+from veen.log.chunk import ChunkTally
 from veen.log.entry import FramedEntry
 from veen.log.layout import CheckpointFileName
 from veen.log.nodes import NodeFile
@@ -47,11 +49,11 @@ class Unindexed:
 
 
 def open_label(
-    datadir: DataDir, row: LabelRow, last: ChunkRow | None, limits: Limits, signed: int
+    datadir: DataDir, row: LabelRow, last: ChunkRow | None, limits: Limits, signed: Collection[int]
 ) -> tuple[LabelLog, list[Unindexed]]:
     """Open a label from its files; its state, and the entries that the index lacks.
 
-    ``last`` is its last sealed chunk. The label has unpublished checkpoints up to ``signed``.
+    ``last`` is its last sealed chunk. The label has checkpoints at ``signed`` from its end on.
     """
     before = row.chunk_start - 1
     label_log = LabelLog(
@@ -65,13 +67,12 @@ def open_label(
         last_ts=row.head_ts,
         nodes=NodeFile.for_writing(datadir.nodes(row.label)),
     )
-    listed = read_checkpoint_index(datadir, row.label)
-    _verify_peaks(label_log, last, listed)
+    _verify_peaks(label_log, last, signed)
     ensure_node_files(label_log, limits)
     path = label_log.open_path()
     raw = path.read_bytes() if path.exists() else b""
-    unindexed = _replay(label_log, row, raw, limits, listed)
-    _verify_not_rolled_back(label_log, row, max(signed, max(listed, default=0)))
+    unindexed = _replay(label_log, row, raw, limits, signed)
+    _verify_not_rolled_back(label_log, row, max((*signed, last_listed(datadir, row.label))))
     if label_log.tally.size < len(raw):
         _cut_tail(label_log, raw)
     elif unindexed:
@@ -80,9 +81,7 @@ def open_label(
     return label_log, unindexed
 
 
-def _verify_peaks(
-    label_log: LabelLog, last: ChunkRow | None, listed: Mapping[int, CheckpointRef]
-) -> None:
+def _verify_peaks(label_log: LabelLog, last: ChunkRow | None, signed: Collection[int]) -> None:
     """Raise Damaged unless the last chunk confirms the peaks and the checkpoint at its end.
 
     Everything signed from here on grows from these peaks.
@@ -97,7 +96,7 @@ def _verify_peaks(
             f"{label_log.peaks.root().hex()}, but the chunk that ends there has {root.hex()}: "
             "run `veen hub rebuild`. Nothing was started."
         )
-    _verify_checkpoint(label_log, listed, root)
+    _verify_checkpoint(label_log, signed, root)
 
 
 def _replay(
@@ -105,14 +104,14 @@ def _replay(
     row: LabelRow,
     raw: bytes,
     limits: Limits,
-    listed: Mapping[int, CheckpointRef],
+    signed: Collection[int],
 ) -> list[Unindexed]:
     start_seq = row.chunk_start
     unindexed, nodes = [], []
     for located in whole_entries(raw, row.label, start_seq, limits):
         framed = located.opened()
         nodes.extend(_advance(label_log, located, framed))
-        _verify_checkpoint(label_log, listed, framed.receipt.mmr_root)
+        _verify_checkpoint(label_log, signed, framed.receipt.mmr_root)
         if label_log.head_seq > row.head_seq:
             unindexed.append(Unindexed(label_log, start_seq, located.at, framed))
     label_log.nodes.write_from(start_seq, b"".join(nodes))
@@ -133,15 +132,21 @@ def _advance(label_log: LabelLog, located: LocatedEntry, framed: FramedEntry) ->
     return completed
 
 
-def _verify_checkpoint(
-    label_log: LabelLog, listed: Mapping[int, CheckpointRef], root: bytes
-) -> None:
+def _verify_checkpoint(label_log: LabelLog, signed: Collection[int], root: bytes) -> None:
     """Raise Damaged if the checkpoint at the head has another root than the receipt."""
-    ref = listed.get(label_log.head_seq)
-    if ref is not None and ref.mmr_root != root:
+    if label_log.head_seq not in signed:
+        return
+    file = layout.checkpoint(label_log.label, label_log.head_seq)
+    try:
+        checkpoint = Checkpoint.decode(label_log.datadir.file(file).read_bytes())
+    except FileNotFoundError:
+        return  # `veen hub verify` reports it; nothing grows from it.
+    except Malformed as error:
+        raise Damaged(f"{file}: {error}: run `veen hub verify`") from error
+    if checkpoint.mmr_root != root:
         raise Damaged(
-            f"{layout.checkpoint(label_log.label, label_log.head_seq)} has root "
-            f"{ref.mmr_root.hex()}, but the receipt at {label_log.head_seq} has {root.hex()}: "
+            f"{file} has root {checkpoint.mmr_root.hex()}, but the receipt at "
+            f"{label_log.head_seq} has {root.hex()}: "
             "run `veen hub rebuild`, which sets such a checkpoint aside. Nothing was started."
         )
 

@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from hub.registry import Registry
-from hub.storage.index import ChunkRow, CommitCursors, EntryRow, Index, leaf_key
+from hub.storage.index import (
+    SCHEMA_VERSION,
+    ChunkRow,
+    CommitCursors,
+    EntryRow,
+    Index,
+    added_since,
+    leaf_key,
+)
 from hub.storage.log_scan import Logged, learn_control
 from veen.captoken import CapToken, TokenBucket
 from veen.invariants import ClientCursor, Grant
@@ -48,6 +56,7 @@ _WHOLE_TABLES: Final = {
     "buckets": "SELECT auth_ref, tokens, at FROM {db}.buckets",
     "tokens": "SELECT auth_ref, token, issued_at, seq FROM {db}.tokens",
 }
+_META: Final = "SELECT key, value FROM {db}.meta WHERE key <> 'version'"
 _STREAMS: Final = "SELECT stream_id, name, record FROM {db}.streams"
 _SCHEMA: Final = "SELECT type, name, tbl_name, sql FROM {db}.sqlite_master"
 _REACHED: Final = (
@@ -106,7 +115,18 @@ def _damage(db: sqlite3.Connection) -> list[str]:
     problems = [row[0] for row in db.execute("PRAGMA old.integrity_check(1)")]
     if problems != ["ok"]:
         return [f"index.sqlite is damaged ({problems[0]})"]
-    return ["the schema of index.sqlite differs"] if _symmetric_difference(db, _SCHEMA) else []
+    # The next start adds what an earlier version lacks.
+    expected = list(db.execute(_SCHEMA.format(db="main")))
+    if 1 <= _version(db) < SCHEMA_VERSION:
+        added = added_since(_version(db))
+        expected = [row for row in expected if not added & {row[1], row[2]}]
+    differs = sorted(db.execute(_SCHEMA.format(db="old")), key=repr) != sorted(expected, key=repr)
+    return ["the schema of index.sqlite differs"] if differs else []
+
+
+def _version(db: sqlite3.Connection) -> int:
+    row = db.execute("SELECT value FROM old.meta WHERE key = 'version'").fetchone()
+    return row[0] if row and type(row[0]) is int else 0
 
 
 def _differing(
@@ -121,9 +141,7 @@ def _differing(
         differences += [f"label {label} {what}" for label in _sorted(labels)]
     if unknown:
         return differences
-    if db.execute("SELECT * FROM old.meta").fetchall() != db.execute(
-        "SELECT * FROM main.meta"
-    ).fetchall():  # fmt: skip
+    if _version(db) not in range(1, SCHEMA_VERSION + 1) or _symmetric_difference(db, _META):
         differences.append("meta differs")
     differences += [
         f"{table} differ"

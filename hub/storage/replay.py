@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from hub.storage import identity
+from hub.storage.checkpoint_index import read_index
 from hub.storage.contradictions import ArtefactCheck, Contradicted
 from hub.storage.datadir import DataDir
 from hub.storage.index import ChunkRow
@@ -10,7 +13,6 @@ from hub.storage.label_log import (
     Damaged,
     LocatedEntry,
     finish_rename,
-    read_checkpoint_index,
     read_summary,
     whole_entries,
 )
@@ -23,7 +25,7 @@ from veen.errors import Malformed, Untrusted
 from veen.hub_identity import HubIdentity
 from veen.limits import Limits
 from veen.log import layout
-from veen.log.chunk import Tombstone
+from veen.log.chunk import CheckpointRef, Tombstone
 from veen.log.entry import ControlRecord, control_label
 from veen.log.layout import ChunkName, OpenChunkName, leaf_file, tombstone_file
 from veen.log.nodes import NodeFile
@@ -43,6 +45,8 @@ class Replay:
         self._bindings = identity.read_bindings(datadir)
         self.contradicted: list[Contradicted] = []
         """Checkpoints and peak snapshots that differ from the log."""
+        self.damaged_indexes: list[bytes] = []
+        """The labels whose checkpoint index is malformed, or differs from the log."""
 
     def run(self, files: LabelStock, nodes: NodeFile) -> int:
         """Replay a label; the number of its entries."""
@@ -57,7 +61,7 @@ class Replay:
                 continue
             if not label_no:
                 label_no = self._relearner.begin(files.label, entries[0].hub_ts)
-            peaks = _grow(peaks, entries, nodes, check)
+            peaks = _grow(peaks, entries, nodes, check, segment.start_seq)
             self._relearner.take(label_no, segment.start_seq, entries)
             if isinstance(segment, ChunkName):
                 self._verify_end(segment, peaks)
@@ -68,19 +72,29 @@ class Replay:
         _verify_not_rolled_back(files, peaks.size)
         if label_no:
             wrong = {contradicted.upto_seq for contradicted in check.contradicted}
-            published = files.checkpoints & self._published(files.label) - wrong
+            published = files.checkpoints & self._published(files.label, check.refs, wrong) - wrong
             self._relearner.add_checkpoints(label_no, sorted(published))
         self.contradicted += check.contradicted
         return peaks.size
 
-    def _published(self, label: bytes) -> set[int]:
+    def _published(
+        self, label: bytes, refs: Mapping[int, CheckpointRef], wrong: set[int]
+    ) -> set[int]:
         """The checkpoints in the checkpoint index and the binding manifest.
 
         The next start completes the others.
         """
-        listed = set(read_checkpoint_index(self._datadir, label))
+        try:
+            listed = read_index(self._datadir, label)
+        except Malformed:
+            listed = None
+        if listed is None or any(
+            refs.get(upto, ref) != ref for upto, ref in listed.items() if upto not in wrong
+        ):
+            self.damaged_indexes.append(label)
+            return set()
         bound = {binding.upto_seq for binding in self._bindings if binding.label == label}
-        return listed & bound
+        return listed.keys() & bound
 
     def _entries(
         self, segment: ChunkName | OpenChunkName, files: LabelStock
@@ -148,13 +162,13 @@ def finish_seals(datadir: DataDir, files: LabelStock, limits: Limits) -> None:
 
 
 def _grow(
-    peaks: mmr.Peaks, entries: list[Logged], nodes: NodeFile, check: ArtefactCheck
+    peaks: mmr.Peaks, entries: list[Logged], nodes: NodeFile, check: ArtefactCheck, chunk_start: int
 ) -> mmr.Peaks:
     first, completed = peaks.size + 1, []
     for entry in entries:
         peaks, new = mmr.grow(peaks, entry.leaf_hash)
         completed.extend(new)
-        check.at(peaks, entry.root)
+        check.at(peaks, entry.root, chunk_start)
     nodes.write_from(first, b"".join(completed))
     return peaks
 

@@ -23,7 +23,8 @@ from veen.errors import Malformed, Untrusted, VeenError
 from veen.hub_identity import CheckpointBinding, HubIdentity, whole_bindings
 from veen.limits import ENTRY_HEADER_BYTES, Limits
 from veen.log import layout
-from veen.log.chunk import CheckpointRef, Tombstone, decode_checkpoint_index
+from veen.log.checkpoint_index import decode_growing
+from veen.log.chunk import CheckpointRef, Tombstone
 from veen.log.entry import Entry, EntryHeader, FramedEntry, open_entry
 from veen.log.layout import ChunkName, OpenChunkName, leaf_file, tombstone_file, unpack_leaves
 from veen.objects.port import PIECE, digest_of
@@ -236,10 +237,12 @@ class PushSource:
         )
 
     def index(self, label: bytes) -> dict[int, CheckpointRef]:
-        try:
-            return decode_checkpoint_index(self._bytes(layout.checkpoint_index(label)))
-        except FileNotFoundError:
-            return {}
+        """The checkpoint index, which a running hub may be appending to.
+
+        The late lines are read first: a hub that merges them removes them afterwards.
+        """
+        late = self._bytes_if_present(layout.late_checkpoints(label))
+        return decode_growing(self._bytes_if_present(layout.checkpoint_index(label)), late)
 
     def bound(self, places: set[Place]) -> set[Place]:
         """Filter places by the binding manifest, which is read again when one is not known yet."""
@@ -302,6 +305,12 @@ class PushSource:
 
     def _bytes(self, name: str) -> bytes:
         return (self.root / name).read_bytes()
+
+    def _bytes_if_present(self, name: str) -> bytes:
+        try:
+            return self._bytes(name)
+        except FileNotFoundError:
+            return b""
 
     def _document(self, name: str) -> bytes:
         try:

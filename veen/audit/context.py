@@ -10,20 +10,18 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final, NamedTuple
 
 from veen.audit.report import AuditFault
 from veen.captoken import CapToken
-from veen.errors import Malformed
 from veen.hub_identity import HubIdentity
 from veen.invariants import ClientCursor
 from veen.label import DEFAULT_PROFILE, EpochLabels, Profile, routing_key
 from veen.limits import Limits
 from veen.log import layout
-from veen.log.chunk import CheckpointRef, ChunkTally, decode_checkpoint_index
+from veen.log.chunk import CheckpointRef, ChunkTally
 from veen.log.entry import ControlRecord, StreamRecord
 from veen.log.layout import ChunkName, OpenChunkName, parse_tombstone
 from veen.mmr import Peaks
@@ -39,7 +37,7 @@ _BY_SEQ: Final = re.compile(r"log/(peaks|checkpoint)-([0-9a-f]{64})-([0-9]{20})\
 _BY_RANGE: Final = re.compile(
     r"log/(?:(chunk)|leaves)-([0-9a-f]{64})-([0-9]{20})-([0-9]{20})\.(?(1)summary|bin)"
 )
-_INDEX: Final = re.compile(r"log/checkpoint-index-[0-9a-f]{64}\.cbor")
+_INDEX: Final = re.compile(r"log/checkpoint-index-[0-9a-f]{64}\.(?:cbor|late)")
 
 
 class Depth(Enum):
@@ -416,19 +414,16 @@ class LabelPlan:
 
 def plan(
     files: LabelStock,
-    index: bytes | None,
+    listed: Collection[int],
     bound: Collection[tuple[bytes, int]],
     acknowledged: int,
 ) -> LabelPlan:
     """Plan the audit of a label.
 
     ``acknowledged`` is the last stream_seq for which a receipt is known to exist. Checkpoints
-    in both the index and the binding manifest must exist, too.
+    that are both ``listed`` in the index and in the binding manifest must exist, too.
     """
-    claimed = set(files.checkpoints)
-    with suppress(Malformed):
-        listed = decode_checkpoint_index(index or b"")
-        claimed |= {upto for upto in listed if (files.label, upto) in bound}
+    claimed = files.checkpoints | {upto for upto in listed if (files.label, upto) in bound}
     promised = max(acknowledged, *claimed, 0)
     return LabelPlan(
         label=files.label,

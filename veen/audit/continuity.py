@@ -29,12 +29,8 @@ from veen.audit.report import AuditFault, LabelHead
 from veen.errors import Malformed
 from veen.invariants import NEW_CLIENT, ClientCursor
 from veen.log import layout
-from veen.log.chunk import (
-    CheckpointRef,
-    ChunkTally,
-    decode_checkpoint_index,
-    encode_checkpoint_index,
-)
+from veen.log.checkpoint_index import decode_growing, whole_lines
+from veen.log.chunk import CheckpointRef, ChunkTally, encode_checkpoint_index
 from veen.mmr import EMPTY, Peaks
 
 Again = Callable[[Start], ChunkFindings]
@@ -231,20 +227,42 @@ class LabelContinuity:
 
     def _index(self, read: Read) -> None:
         """Check the checkpoint index of the label against every checkpoint that was reached."""
-        name, expected = (
-            layout.checkpoint_index(self.plan.label),
-            self.plan.claimed | set(self._refs),
-        )
+        label = self.plan.label
+        expected = self.plan.claimed | set(self._refs)
         if not expected:
             return
+        main = read(layout.checkpoint_index(label))
+        late = read(layout.late_checkpoints(label)) or b""
         if set(self._refs) >= expected:
-            self._faults += compare(read, name, encode_checkpoint_index(self._refs), "INDEX")
+            self._whole_index(main, late)
             return
+        name = layout.checkpoint_index(label)
         try:
-            listed = decode_checkpoint_index(read(name) or b"")
+            listed = decode_growing(main or b"", late)
         except Malformed as error:
             self._faults.append(AuditFault(name, 0, None, str(error), "INDEX"))
             return
         for upto, ref in sorted(self._refs.items()):
             if listed.get(upto) != ref:
                 self._faults.append(AuditFault(name, 0, upto, "differs from the log", "INDEX"))
+
+    def _whole_index(self, main: bytes | None, late: bytes) -> None:
+        """Compare both files of the index with the lines that follow from the log."""
+        unmerged = self._late_lines(late)
+        if unmerged and main == encode_checkpoint_index(self._refs):
+            return  # Merged; the late lines were about to be removed.
+        refs = {upto: ref for upto, ref in self._refs.items() if upto not in unmerged}
+        name = layout.checkpoint_index(self.plan.label)
+        self._faults += compare(lambda _: main, name, encode_checkpoint_index(refs), "INDEX")
+
+    def _late_lines(self, late: bytes) -> set[int]:
+        """The late lines, which must be those of the log."""
+        name, lines, end = layout.late_checkpoints(self.plan.label), set(), 0
+        for line in whole_lines(late, 0):
+            if self._refs.get(line.upto_seq) != line.ref:
+                break
+            lines.add(line.upto_seq)
+            end = line.end
+        if end != len(late):
+            self._faults.append(AuditFault(name, end, None, "differs from the log", "INDEX"))
+        return lines

@@ -36,6 +36,8 @@ from veen.errors import Malformed, Untrusted
 from veen.hub_identity import HubIdentity
 from veen.label import derive_label, routing_key
 from veen.log import layout
+from veen.log.checkpoint_index import decode_growing
+from veen.log.chunk import CheckpointRef
 from veen.log.entry import control_label
 from veen.log.layout import ChunkName, RecorderName
 from veen.recorder_checkpoint import RecorderCheckpoint, StreamEnd
@@ -186,8 +188,13 @@ def _again(task: Task, context: Context, pool: AuditPool) -> Callable[[Start], C
 
 
 def _plan(log: AuditedLog, label: bytes, bound: set[tuple[bytes, int]]) -> LabelPlan:
-    index = log.read(layout.checkpoint_index(label))
-    return plan(log.inventory.of(label), index, bound, log.acknowledged.get(label, 0))
+    listed: dict[int, CheckpointRef] = {}
+    with suppress(Malformed):
+        listed = decode_growing(
+            log.read(layout.checkpoint_index(label)) or b"",
+            log.read(layout.late_checkpoints(label)) or b"",
+        )
+    return plan(log.inventory.of(label), listed.keys(), bound, log.acknowledged.get(label, 0))
 
 
 def _uses(labels: Iterable[LabelFindings]) -> Iterator[RateUses]:

@@ -81,6 +81,11 @@ def checkpoint_index(label: bytes) -> str:
     return f"log/checkpoint-index-{label.hex()}.cbor"
 
 
+def late_checkpoints(label: bytes) -> str:
+    """The lines of the checkpoint index that are not merged into it yet."""
+    return f"log/checkpoint-index-{label.hex()}.late"
+
+
 def parse_chunk(path: str) -> ChunkName | None:
     """The chunk that a path names, or None when it names something else."""
     match = _CHUNK.fullmatch(path)
