@@ -13,18 +13,22 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import inside
+import sample
 from measure import Measurement
 
 from hub.admission import VerifiedMsg
 from hub.sequencer.committer import Committer
 from hub.storage.datadir import DataDir
+from hub.storage.reader import LogReader
 from veen.msg import Msg
 
 SCALE = int(os.environ.get("BENCH_HISTORY", "1"))
 CALLS = 15
+GROUP = 4_096
 MILLISECONDS = 1e3
 MICROSECONDS = 1e6
 _MEMORY = Path("/dev/shm")
@@ -32,6 +36,7 @@ _MEMORY = Path("/dev/shm")
 
 def measure() -> Iterator[Measurement]:
     yield from _table("checkpoint", "checkpoints", "ms", checkpoint_costs())
+    yield from _table("find_leaf", "entries", "us", find_leaf_costs())
 
 
 def _table(
@@ -85,6 +90,24 @@ def checkpoint_costs() -> dict[int, float]:
             while _head(committer, writer.label) < size:
                 checkpoint()
             costs[size] = seconds_of(checkpoint)
+    return costs
+
+
+def find_leaf_costs() -> dict[int, float]:
+    """The place of a leaf of the open chunk, in a log of so many entries."""
+    costs = {}
+    with directory() as datadir, inside.committing(datadir) as committer:
+        (writer,) = inside.writers(committer, 1)
+        for size in (10_000, 100_000 * SCALE):
+            while (missing := size - _head(committer, writer.label)) > 0:
+                last = [writer.unsigned() for _ in range(min(GROUP, missing))]
+                commit(committer, last)
+            reader = LogReader(datadir, sample.LIMITS)
+            leaf = last[-1].leaf_hash()
+            if reader.find_leaf(leaf) != [(writer.label, size)]:
+                raise AssertionError(f"the leaf of entry {size} is not where it was written")
+            costs[size] = seconds_of(partial(reader.find_leaf, leaf))
+            reader.close()
     return costs
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -22,7 +22,7 @@ from veen.log import layout
 from veen.system import sqlite
 from veen.system.durable import NoSpace
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 _CACHE: Final = {"cache_size": -8192}
 # Sorts are of a chunk at most, and a temporary file could fail on a full disk.
 _WRITER: Final[Mapping[str, int | str]] = {
@@ -61,6 +61,12 @@ _CHANGES: Final[Mapping[int, str]] = {
 CREATE TABLE index_extents (
   label_no INTEGER PRIMARY KEY, lines INTEGER, size INTEGER, late_size INTEGER);
 CREATE INDEX with_late_lines ON index_extents (label_no) WHERE late_size;
+""",
+    3: """
+CREATE TABLE open_leaves (
+  leaf INTEGER, label_no INTEGER, seq INTEGER, PRIMARY KEY (leaf, label_no, seq)) WITHOUT ROWID;
+INSERT INTO open_leaves SELECT e.leaf, e.label_no, e.seq FROM labels l JOIN entries e
+  ON e.label_no = l.label_no AND e.seq >= l.chunk_start;
 """,
 }
 """What each version adds to the schema of the version before; nothing is ever altered."""
@@ -128,6 +134,8 @@ NO_EXTENT: Final = IndexExtent(0, 0, 0)
 
 def added_since(version: int) -> set[str]:
     """The tables and indexes that an index of an earlier version lacks."""
+    if version < 1:
+        return set()
     schemas = "".join(_CHANGES[later] for later in range(version + 1, SCHEMA_VERSION + 1))
     return set(re.findall(r"CREATE (?:TABLE|INDEX) ([a-z_]+)", schemas))
 
@@ -230,8 +238,13 @@ class Index:
     def close_label(self, label_no: int) -> None:
         self._db.execute("UPDATE labels SET closed = 1 WHERE label_no = ?", (label_no,))
 
-    def add_entries(self, rows: Iterable[EntryRow]) -> None:
+    def add_entries(self, rows: Sequence[EntryRow]) -> None:
+        """Add entries of an open chunk."""
         self._db.executemany("INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        self._db.executemany(
+            "INSERT OR IGNORE INTO open_leaves VALUES (?, ?, ?)",
+            [(row.leaf, row.label_no, row.seq) for row in rows],
+        )
 
     def entries(self, label_no: int, from_seq: int, to_seq: int) -> list[EntryRow]:
         rows = self._db.execute(
@@ -254,12 +267,21 @@ class Index:
         return int(hub_ts)
 
     def seal(self, chunk: ChunkRow) -> None:
-        """Record a sealed chunk, and insert its leaves sorted, which is fast in bulk."""
+        """Record a sealed chunk, and move its leaves, sorted, which is fast in bulk.
+
+        Those of open chunks are apart, where a new one in any place changes few pages.
+        """
+        entries = (chunk.label_no, chunk.start_seq, chunk.end_seq)
         self._db.execute("INSERT OR REPLACE INTO chunks VALUES (?, ?, ?, ?, ?)", chunk)
         self._db.execute(
             "INSERT OR REPLACE INTO leaves SELECT leaf, label_no, seq FROM entries"
             " WHERE label_no = ? AND seq BETWEEN ? AND ? ORDER BY leaf",
-            (chunk.label_no, chunk.start_seq, chunk.end_seq),
+            entries,
+        )
+        self._db.execute(
+            "DELETE FROM open_leaves WHERE (leaf, label_no, seq) IN"
+            " (SELECT leaf, label_no, seq FROM entries WHERE label_no = ? AND seq BETWEEN ? AND ?)",
+            entries,
         )
         self._db.execute(
             "UPDATE labels SET chunk_start = ? WHERE label_no = ?",
@@ -281,16 +303,14 @@ class Index:
         ).fetchall()
         return [ChunkRow(*row) for row in rows]
 
-    def places_of(self, leaf_hash: bytes) -> list[tuple[int, int]]:
-        """Every (label_no, seq) whose leaf may be this hash."""
-        key = leaf_key(leaf_hash)
-        sealed = self._db.execute("SELECT label_no, seq FROM leaves WHERE leaf = ?", (key,))
-        unsealed = self._db.execute(
-            "SELECT e.label_no, e.seq FROM labels l JOIN entries e ON e.label_no = l.label_no"
-            " AND e.seq >= l.chunk_start WHERE e.leaf = ?",
-            (key,),
-        )
-        return [*sealed.fetchall(), *unsealed.fetchall()]
+    def places_of(self, leaf_hash: bytes) -> list[tuple[bytes, int]]:
+        """Every (label, seq) whose leaf may be this hash."""
+        # One statement sees one state: a seal moves leaves from one table to the other.
+        return self._db.execute(
+            "SELECT label, seq FROM leaves JOIN labels USING (label_no) WHERE leaf = ?1 UNION ALL"
+            " SELECT label, seq FROM open_leaves JOIN labels USING (label_no) WHERE leaf = ?1",
+            (leaf_key(leaf_hash),),
+        ).fetchall()
 
     def add_checkpoint(self, label_no: int, upto_seq: int) -> None:
         self._db.execute("INSERT OR IGNORE INTO checkpoints VALUES (?, ?)", (label_no, upto_seq))

@@ -145,8 +145,7 @@ class LogReader:
 
     def find_leaf(self, leaf_hash: bytes) -> list[tuple[bytes, int]]:
         """Every (label, stream_seq) of a message with this leaf hash."""
-        by_no = {row.label_no: row.label for row in self.labels()}
-        places = [(by_no[label_no], seq) for label_no, seq in self.index.places_of(leaf_hash)]
+        places = self.index.places_of(leaf_hash)
         return [place for place in places if self.receipt(*place).leaf_hash == leaf_hash]
 
     def first_at(self, label: bytes, hub_ts: int) -> int:

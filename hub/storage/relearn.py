@@ -43,6 +43,10 @@ _TABLES: Final = {
     "leaves": (
         "SELECT label, seq, leaf FROM {db}.leaves v JOIN {db}.labels l ON l.label_no = v.label_no"
     ),
+    "open_leaves": (
+        "SELECT label, seq, leaf FROM {db}.open_leaves v"
+        " JOIN {db}.labels l ON l.label_no = v.label_no"
+    ),
     "checkpoints": (
         "SELECT label, upto_seq FROM {db}.checkpoints c"
         " JOIN {db}.labels l ON l.label_no = c.label_no"
@@ -117,9 +121,8 @@ def _damage(db: sqlite3.Connection) -> list[str]:
         return [f"index.sqlite is damaged ({problems[0]})"]
     # The next start adds what an earlier version lacks.
     expected = list(db.execute(_SCHEMA.format(db="main")))
-    if 1 <= _version(db) < SCHEMA_VERSION:
-        added = added_since(_version(db))
-        expected = [row for row in expected if not added & {row[1], row[2]}]
+    absent = added_since(_version(db))
+    expected = [row for row in expected if not absent & {row[1], row[2]}]
     differs = sorted(db.execute(_SCHEMA.format(db="old")), key=repr) != sorted(expected, key=repr)
     return ["the schema of index.sqlite differs"] if differs else []
 
@@ -132,8 +135,10 @@ def _version(db: sqlite3.Connection) -> int:
 def _differing(
     db: sqlite3.Connection, unknown: Collection[bytes], configured: Collection[bytes]
 ) -> list[str]:
-    differences = []
+    differences, absent = [], added_since(_version(db))
     for table, select in _TABLES.items():
+        if table in absent:
+            continue
         labels = {row[0] for row in _symmetric_difference(db, select)} - set(unknown)
         differences += [f"{table} of label {label} differ" for label in _sorted(labels)]
     for select, what in ((_WRONGLY_CLOSED, "is closed"), (_WRONG_STREAM, "has another stream")):

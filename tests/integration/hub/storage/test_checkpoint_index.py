@@ -242,6 +242,7 @@ def as_version_1(bench: Any) -> None:
     """Put the tables of the index back to version 1."""
     db = sqlite3.connect(bench.datadir.index)
     db.execute("DROP TABLE index_extents")
+    db.execute("DROP TABLE open_leaves")
     db.execute("UPDATE meta SET value = 1 WHERE key = 'version'")
     db.commit()
     db.close()
