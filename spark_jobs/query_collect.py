@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pyspark.core.broadcast import Broadcast
 
 T = TypeVar("T")
-_PARTITION_ROWS: Final = 50_000
+PARTITION_ROWS: Final = 50_000
 """Rows that are sorted together, and that are in the driver's memory at once."""
 _TASKS_PER_CORE: Final = 4
 """More than one, so that a slow task does not delay the others."""
@@ -145,9 +145,15 @@ class ArchiveReading:
     """A pass over the archive, whose results are held on the executors' disks meanwhile."""
 
     def __init__(
-        self, spark: SparkContext, terms: QueryTerms, plan: Sequence[StreamPlan], partitions: int
+        self,
+        spark: SparkContext,
+        terms: QueryTerms,
+        plan: Sequence[StreamPlan],
+        partitions: int,
+        partition_rows: int = PARTITION_ROWS,
     ) -> None:
         self.terms = terms
+        self._partition_rows = partition_rows
         self._spark = spark
         self._plan = plan
         pieces = [piece for stream_plan in plan for piece in stream_plan.to_read]
@@ -164,7 +170,9 @@ class ArchiveReading:
             self.__exit__()
             raise
         groups = sum(fact.groups for fact in facts.values())
-        return Gathered(self._spark, self._sent, self._results, streams, groups)
+        return Gathered(
+            self._spark, self._sent, self._results, streams, groups, self._partition_rows
+        )
 
     def __exit__(self, *_: object) -> None:
         self._results.unpersist()
@@ -181,8 +189,10 @@ class Gathered:
         results: RDD[ChunkResult],
         streams: Sequence[StreamFindings],
         groups: int,
+        partition_rows: int,
     ) -> None:
         self.streams = streams
+        self._partition_rows = partition_rows
         self._sent = sent
         self._results = results
         self._groups = groups
@@ -197,7 +207,7 @@ class Gathered:
         taken = cast("RDD[TakenRows]", results.filter(partial(_is_a, TakenRows))).keyBy(
             attrgetter("key")
         )
-        self._taken = taken.sortByKey(numPartitions=_parts(offsets[-1])).values()
+        self._taken = taken.sortByKey(numPartitions=self._parts(offsets[-1])).values()
         self._proofs = spark.broadcast(
             ProofTerms(
                 {stream.stream: stream.upper for stream in streams},
@@ -216,7 +226,7 @@ class Gathered:
         """The merged partial results of each group, sorted by the bytes of its keys."""
         if all(question.aggregate is None for question in self._questions):
             return Shares(iter(()), _group_question)
-        parts = _parts(self._groups)
+        parts = self._parts(self._groups)
         pairs: RDD[Any] = self._results.filter(partial(_is_a, Grouped)).map(tuple)
         merged: RDD[Any] = pairs.reduceByKey(merge_cells, parts)
         merged = merged.sortByKey(numPartitions=parts)
@@ -230,9 +240,8 @@ class Gathered:
         proofs = sampled.map(partial(_prove, self._sent, self._proofs))
         return Shares(_raise_refused(proofs.toLocalIterator()), attrgetter("question"))
 
-
-def _parts(count: int) -> int:
-    return 1 + count // _PARTITION_ROWS
+    def _parts(self, count: int) -> int:
+        return 1 + count // self._partition_rows
 
 
 def _facts(results: RDD[ChunkResult]) -> dict[int, ChunkFacts]:

@@ -31,7 +31,7 @@ from recorder.query.execute import searched
 from recorder.query.select import aggregate_rows
 from spark_jobs.event_files import ReaderIdentity
 from spark_jobs.query_chunk import ProvenEvent, QueryTerms, reader_scope
-from spark_jobs.query_collect import ArchiveReading
+from spark_jobs.query_collect import PARTITION_ROWS, ArchiveReading
 from spark_jobs.query_plan import Grouped, plans
 from spark_jobs.session import session
 from veen.digest import h_blocks
@@ -147,8 +147,12 @@ def answer(
     checkpoint: RecorderCheckpoint,
     questions: Sequence[SparkQuestion],
     partitions: int = 0,
+    partition_rows: int = PARTITION_ROWS,
 ) -> None:
     """Write the files of every question, or raise and leave none.
+
+    The archive is read in at most ``partitions`` tasks; rows and groups are sorted in partitions of
+    about ``partition_rows``, each of which an executor sorts in its memory.
 
     Raises NotInArchive where the archive ends before the checkpoint, and Untrusted where it is not
     what the hub has signed.
@@ -167,7 +171,8 @@ def answer(
     stream_plans = plans(archive, manifest, checkpoint, terms.questions)
     drafts = [ResultDraft(question.out) for question in questions]
     try:
-        _write(ArchiveReading(spark, terms, stream_plans, partitions), questions, drafts)
+        reading = ArchiveReading(spark, terms, stream_plans, partitions, partition_rows)
+        _write(reading, questions, drafts)
     except BaseException:
         for draft in drafts:
             draft.abandon()

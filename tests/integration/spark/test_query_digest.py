@@ -20,7 +20,7 @@ from recorder.query.digest import ResultDigest, rows_hash
 from recorder.query.evidence import evidence_hash, verified
 from recorder.query.execute import digest_of
 from recorder.service.spark import JobFailed, JobTerms, LocalSubmitter, SparkEngine
-from spark_jobs import query_collect, query_digest
+from spark_jobs import query_digest
 from spark_jobs.query_digest import SparkQuestion, answer
 from spark_jobs.query_plan import plans
 from support.long_form import LONG
@@ -157,18 +157,13 @@ def mixed() -> list[dict[str, Any]]:
 
 
 def test_neither_tasks_nor_sorted_parts_nor_company_change_a_byte(
-    spark_session: SparkSession,
-    world: Any,
-    archived: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    spark_session: SparkSession, world: Any, archived: Any, tmp_path: Path
 ) -> None:
     together = run(spark_session, world, archived, tmp_path / "together", *mixed())
     alone = [
         SparkQuestion(item.descriptor, item.result_id, tmp_path / "alone" / item.result_id)
         for item in together
     ]
-    monkeypatch.setattr(query_collect, "_PARTITION_ROWS", 60)
     for number, question in enumerate(alone[:2]):
         site = world.site(archived)
         answer(
@@ -177,6 +172,7 @@ def test_neither_tasks_nor_sorted_parts_nor_company_change_a_byte(
             world.checkpoint,
             [question],
             partitions=1 + 4 * number,
+            partition_rows=60,
         )
         assert files_of(question.out) == files_of(together[number].out)
     again = run(spark_session, world, archived, tmp_path / "again", *mixed(), partitions=3)
