@@ -234,9 +234,15 @@ def description(context: Context) -> str:
 
 
 def import_argv(context: Context) -> Sequence[str]:
+    """The command of the task: what people decided is read from Airflow's own record."""
     if not _came(context):
         raise NothingToDo("no carrier arrived")
-    bundles, decision = asked_about(context), _decision(context)
+    return decided_argv(context, _decision(context))
+
+
+def decided_argv(context: Context, decision: Decision) -> Sequence[str]:
+    """The command that imports, rejects or reports the verified bundles, as people decided."""
+    bundles = asked_about(context)
     write_run_file(context, "decision", asdict(decision))
     people = ", ".join(decision.people) or ("nobody" if bundles else "nobody was asked")
     argv = ["bridge", "import", "--config", str(zone().file), "--operator", people]

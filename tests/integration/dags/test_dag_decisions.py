@@ -95,21 +95,14 @@ def judged(records: Any, noted: Any, allowed: Sequence[str] = ()) -> Decision:
     return decide(QUESTION, records, noted, allowed)
 
 
-def words_of(now: dict[str, Any], found: Decision, patch: pytest.MonkeyPatch) -> list[str]:
-    patch.setattr(imported, "_decision", lambda _context: found)
-    return list(imported.import_argv(now))
-
-
 def named(words: Sequence[str], option: str) -> list[str]:
     return [word for before, word in itertools.pairwise(words) if before == option]
 
 
-def test_two_people_let_in_what_they_were_asked_about_and_the_bags_that_were_verified(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_two_people_let_in_what_they_were_asked_about_and_the_bags_that_were_verified() -> None:
     artefacts = judged(*answered(("ada", "Approve"), ("bob", "Approve")))
     assert artefacts == Decision(people=("ada", "bob"))
-    words = words_of(verified(row(A)), artefacts, monkeypatch)
+    words = imported.decided_argv(verified(row(A)), artefacts)
     assert named(words, "--only") == [A]
     assert named(words, "--operator") == ["ada, bob"]
     assert named(words, "--medium") == [f"/medium/agb0/{A}"]
@@ -123,13 +116,11 @@ def test_two_people_let_in_what_they_were_asked_about_and_the_bags_that_were_ver
         pytest.param([("ada", "Approve"), ("ada", "Approve")], id="one person twice"),
     ],
 )
-def test_too_few_people_let_nothing_in(
-    people: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_few_people_let_nothing_in(people: list[tuple[str, str]]) -> None:
     artefacts = judged(*answered(*people))
     assert artefacts.refused
     now = verified(row(A))
-    words = words_of(now, artefacts, monkeypatch)
+    words = imported.decided_argv(now, artefacts)
     assert named(words, "--only") == ["none"]
     assert named(words, "--unapproved") == [A]
     assert artefacts.refused in named(words, "--reason")[0]
@@ -158,10 +149,10 @@ def test_h05_what_does_not_agree_with_airflows_record_is_refused() -> None:
     assert not refused(first, allowed=["ada", "bob"])
 
 
-def test_one_rejection_lets_nothing_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_rejection_lets_nothing_in() -> None:
     artefacts = judged(*answered(("ada", "Reject")))
     assert artefacts == Decision(people=("ada",), is_rejected=True)
-    words = words_of(verified(row(A)), artefacts, monkeypatch)
+    words = imported.decided_argv(verified(row(A)), artefacts)
     assert named(words, "--only") == ["none"]
     assert named(words, "--reject") == [A]
 
@@ -176,29 +167,25 @@ def test_where_no_carrier_came_the_run_ends_quietly() -> None:
         imported.import_argv(context())
 
 
-def test_a_bundle_that_came_meanwhile_is_asked_about_and_not_let_in_by_the_next_run(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_bundle_that_came_meanwhile_is_asked_about_and_not_let_in_by_the_next_run() -> None:
     now = verified(row(A))
-    words_of(now, Decision(people=("ada", "bob")), monkeypatch)
+    imported.decided_argv(now, Decision(people=("ada", "bob")))
     answer = CommandAnswer(12, {"carriers": [row(A, "waiting"), row(B, "blocked")]})
     for artefact in imported.let_in(answer, now):
         write_artefact(this_zone(), artefact, now)
     later = verified(row(A), row(B), run="run-2")
     assert imported.asked_about(later) == (B,)
-    words = words_of(later, Decision(refused="nobody answered"), monkeypatch)
+    words = imported.decided_argv(later, Decision(refused="nobody answered"))
     assert named(words, "--only") == [A]
 
 
-def test_who_let_a_bundle_in_is_not_forgotten_when_it_goes_in_later(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_who_let_a_bundle_in_is_not_forgotten_when_it_goes_in_later() -> None:
     now = verified(row(A))
-    words_of(now, Decision(people=("ada", "bob")), monkeypatch)
+    imported.decided_argv(now, Decision(people=("ada", "bob")))
     for artefact in imported.let_in(CommandAnswer(8, {"carriers": [row(A, "waiting")]}), now):
         write_artefact(this_zone(), artefact, now)
     later = verified(row(A), run="run-2")
-    words_of(later, Decision(), monkeypatch)
+    imported.decided_argv(later, Decision())
     (made,) = imported.let_in(CommandAnswer(0, {"carriers": [row(A, "imported")]}), later)
     assert made.summary["decided_by"] == ["ada: Approve", "bob: Approve"]
 
@@ -216,9 +203,7 @@ def test_h06_junk_does_not_push_a_bundle_out_and_refused_carriers_are_a_count_at
     assert len(body) < 1_000
 
 
-def test_h06_what_does_not_fit_is_not_approved_and_the_next_run_asks_about_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_h06_what_does_not_fit_is_not_approved_and_the_next_run_asks_about_it() -> None:
     everything = [row(f"{n:064x}", from_seq=n, to_seq=n) for n in range(1, 251)]
     now = verified(*everything)
     shown = imported.asked_about(now)
@@ -226,7 +211,7 @@ def test_h06_what_does_not_fit_is_not_approved_and_the_next_run_asks_about_it(
     body = imported.description(now)
     assert "150 more bundles do not fit here: the next run asks about them." in body
     assert [item for item in shown if item not in body] == []
-    words = words_of(now, Decision(people=("ada", "bob")), monkeypatch)
+    words = imported.decided_argv(now, Decision(people=("ada", "bob")))
     assert named(words, "--only") == list(shown)
     assert named(words, "--medium") == [item["bags"][0] for item in everything[:100]]
     imported.let_in(CommandAnswer(0, {"carriers": [row(item, "imported") for item in shown]}), now)
@@ -244,13 +229,11 @@ def test_h06_a_row_that_is_longer_than_a_question_is_shown_whole_and_alone() -> 
     assert "s" * questions.MOST_CHARS in result.body
 
 
-def test_h35_nobody_is_asked_about_a_bundle_that_cannot_go_in(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_h35_nobody_is_asked_about_a_bundle_that_cannot_go_in() -> None:
     why = "record/app/http is in no [[streams]] of the settings"
     now = verified(row(A, obstacle=why, code="UNMAPPED"), row(B, obstacle=None))
     assert imported.asked_about(now) == (B,)
-    words = words_of(now, Decision(people=("ada", "bob")), monkeypatch)
+    words = imported.decided_argv(now, Decision(people=("ada", "bob")))
     assert named(words, "--medium") == [f"/medium/agb0/{B}"]
     imported.let_in(CommandAnswer(0, {"carriers": [row(B, "imported")]}), now)
     assert not imported.seen(A).exists()

@@ -17,8 +17,14 @@ from veen_airflow.commands import CommandAnswer
 from veen_airflow.results import write_run_file
 from veen_airflow.zone import run_directory, write_once
 
+from bridge import settings as bridge_settings
+from bridge.carrier.format import CarrierLedger, Preset
+from bridge.carrier.writer import Content, stage
+from bridge.trust import pin_exporter
+from support.bridge import bridge_world
 from support.dags.dag_steps import context
 from support.dags.dag_zones import veen
+from veen.digest import h
 from zone.config import load
 
 ODD = (os.fsencode("\u00e9"), b"\xff\xfe", b"x" * 255, b"y" * 174)
@@ -62,22 +68,41 @@ def test_h08_no_name_on_a_medium_fails_the_tasks_of_an_import(medium: Path) -> N
     assert all(word.isascii() for word in words)
 
 
-def test_h06_junk_beside_a_carrier_does_not_overflow_the_command(
-    medium: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def size_of(taken: list[dict[str, Any]]) -> int:
+    return sum(len(bag) for item in taken for bag in item["bags"])
+
+
+def test_h06_junk_beside_a_carrier_does_not_overflow_the_command(medium: Path) -> None:
     """Directories that anybody can make, more than the words of a command hold."""
-    monkeypatch.setattr(imports, "MAX_ARGV_BYTES", 4 * (len(str(medium)) + 64))
+    junk = [{"key": f"k{n}", "bags": [f"{medium}/agb0/{n:0200d}"]} for n in range(4_000)]
+    assert size_of(junk) > imports.MAX_ARGV_BYTES
+    taken = imports.batch(junk)
+    assert 0 < len(taken) < len(junk)
+    assert size_of(taken) <= imports.MAX_ARGV_BYTES
+    signed = signed_by_trusted(medium)
     came = imports.undecided(context(medium=str(medium)))
-    taken = imports.batch(came)
-    assert 0 < len(taken) < len(came)
-    assert sum(len(bag) for item in taken for bag in item["bags"]) <= imports.MAX_ARGV_BYTES
-    last = came[-1]["bags"][0]
-    monkeypatch.setattr(imports, "_signed_by_trusted", lambda: lambda bag: bag == last)
-    assert imports.batch(came)[0]["bags"] == [last]
-    copies = [{"key": "k", "bags": [f"/m/agb0/{n:09d}" for n in range(100_000)] + [last]}]
+    assert [item["bags"] for item in came].count([signed]) == 1
+    assert imports.batch([*junk, *came])[0]["bags"] == [signed]
+    copies = [{"key": "k", "bags": [f"/m/agb0/{n:090d}" for n in range(6_000)] + [signed]}]
+    assert size_of(copies) > imports.MAX_ARGV_BYTES
     (stored,) = imports.batch(copies)
-    assert stored["bags"][0] == last
-    assert len(stored["bags"]) < 20
+    assert stored["bags"][0] == signed
+    assert 1 < len(stored["bags"]) < 6_000
+    assert size_of([stored]) <= imports.MAX_ARGV_BYTES
+
+
+def signed_by_trusted(medium: Path) -> str:
+    """A carrier on the medium whose exporter the zone trusts."""
+    trust = bridge_settings.load(Path(os.environ["VEEN_ZONE"])).trust
+    pin_exporter(trust, "world", bridge_world.EXPORTER.public)
+    raw = bridge_world.World().grow(3).bundle(1, 3, 3)
+    (medium / "content").write_bytes(raw)
+    ledger = CarrierLedger(bridge_id=h(b"bridge")).with_bundle(bridge_world.parts(raw)[0])
+    content = Content(file=medium / "content", ledger=ledger)
+    before = set((medium / "agb0").iterdir())
+    stage(content, Preset.ANY.packing(), bridge_world.EXPORTER, medium / "agb0", None)
+    (bag,) = set((medium / "agb0").iterdir()) - before
+    return str(bag)
 
 
 def test_h06_another_run_goes_on_with_what_this_one_did_not_take_up(medium: Path) -> None:
