@@ -1,12 +1,17 @@
-"""A hub that takes only some messages of one client, as a man in the middle plays it."""
+"""Plans of a man in the middle: a hub that takes only some messages, or none."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from support.client.man_in_the_middle import END, Answer, Middle, answer
+from support.client.man_in_the_middle import END, Answer, Cut, Middle, answer
 from veen.msg import Msg
-from veen.wire.api import BatchRequest, BatchResponse, BatchResult, ErrorEnvelope
+from veen.wire.api import (
+    BatchRequest,
+    BatchResponse,
+    BatchResult,
+    ErrorEnvelope,
+)
 
 BATCH = b"/v1/submit_batch"
 
@@ -39,3 +44,12 @@ def _taken(middle: Middle, messages: Sequence[bytes]) -> tuple[BatchResult, ...]
     lines = ("POST /v1/submit_batch HTTP/1.1", "Host: hub", "Content-Type: application/cbor")
     head = "\r\n".join((*lines, f"Content-Length: {len(body)}")).encode()
     return BatchResponse.decode(middle.ask(head + END + body).body).results
+
+
+class TakesNone:
+    """Requests that would store a message are not answered; all others are."""
+
+    def reply(self, middle: Middle, request: Answer) -> tuple[bytes, bool]:
+        if path_of(request) == BATCH:
+            raise Cut
+        return middle.ask(request.raw).raw, True

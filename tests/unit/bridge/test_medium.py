@@ -15,6 +15,7 @@ from bridge.carrier.format import Packing
 from bridge.carrier.medium import BadMedium, write_medium
 from bridge.carrier.writer import StagedCarrier
 from bridge.exporter.deliver import Media, deliver
+from support import mount_table
 from support.bridge import bridge_world, power_losses
 from veen.errors import VeenError
 from veen.system.durable import NoSpace, SyncFailed
@@ -110,21 +111,10 @@ def test_a_medium_that_is_read_only_or_takes_no_large_files_is_named(
     os.truncate(volume, 1 << 32)
     with monkeypatch.context() as patched:
         _claims(patched, medium, 1 << 34)
-        _mounted_as(patched, medium, "vfat")
+        mount_table.mount_as(patched, medium, "vfat")
         with pytest.raises(BadMedium, match=rf"files may have {(1 << 32) - 1} at most.*fat32"):
             write_medium(bag, medium)
     assert list(medium.iterdir()) == []
-
-
-def _mounted_as(patch: pytest.MonkeyPatch, medium: Path, kind: str) -> None:
-    """The system's table of mounts names another file system for the device of a medium."""
-    device, real = medium.stat().st_dev, Path.read_bytes
-    line = f"1 1 {os.major(device)}:{os.minor(device)} / {medium} rw - {kind} none rw\n".encode()
-
-    def read_bytes(path: Path) -> bytes:
-        return line if path == Path("/proc/self/mountinfo") else real(path)
-
-    patch.setattr(Path, "read_bytes", read_bytes)
 
 
 class Counter:

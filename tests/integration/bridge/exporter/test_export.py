@@ -11,8 +11,8 @@ import pytest
 from bridge.audit_log import AuditPending, AuditWriter, parse
 from bridge.exporter.build import NothingThere
 from bridge.exporter.gaps import ExportGap, GapFile
-from veen.client.client import Client
-from veen.client.transport import Unreachable
+from support.client.man_in_the_middle import Middle
+from support.client.refusing_plan import TakesNone
 from veen.crypto import hpke_public_key
 from veen.digest import h
 from veen.errors import Malformed
@@ -128,18 +128,13 @@ def test_a_set_of_volumes_goes_to_as_many_media(fresh: Any, new_medium: Media, c
     assert check(*done.bags[1:]).verdict == "E.SIZE/INCOMPLETE"
 
 
-def test_without_its_audit_entry_nothing_reaches_a_medium(
-    fresh: Any, new_medium: Media, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    medium = new_medium()
-
-    def unreachable(*_: object) -> None:
-        raise Unreachable("the hub does not answer")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Client, "flush", unreachable)
-        with pytest.raises(AuditPending, match=f"1 entries for {LOG} wait on disk"):
-            fresh.export(medium)
+def test_without_its_audit_entry_nothing_reaches_a_medium(fresh: Any, new_medium: Media) -> None:
+    medium, middle = new_medium(), Middle(fresh.hub.port)
+    middle.plan = TakesNone()
+    hub = {"url": middle.url, "hub_id": fresh.identity().hub_id.hex()}
+    with pytest.raises(AuditPending, match=f"1 entries for {LOG} wait on disk"):
+        fresh.export(medium, hub=hub)
+    middle.close()
     assert list(medium.iterdir()) == []
     begun = len(fresh.past().entries)
     done, *_ = fresh.export(medium)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from bridge.carrier.medium import BadMedium
 from bridge.exporter.deliver import ExportAudit
 from bridge.exporter.gaps import ExportGap
 from bridge.exporter.state import ExporterBusy, ExportState
+from support import breakpoints
 from veen.crypto import hpke_public_key
 from veen.digest import h
 
@@ -86,12 +86,8 @@ def is_whole(bag: Path) -> bool:
     return (bag / "carrier.sig").exists() and (bag / "carrier.sig").stat().st_size > 0
 
 
-@contextmanager
-def finishing(replacement: Callable[..., None]) -> Iterator[None]:
-    """Something else happens where the last audit entry of a carrier is recorded."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ExportAudit, "finish", replacement)
-        yield
+def cut() -> None:
+    raise Cut
 
 
 def entries(medium: Path) -> list[Path]:
@@ -202,11 +198,7 @@ def test_x07_killed_between_the_signature_and_the_audit_entry(
     fresh: Any, new_medium: Media
 ) -> None:
     medium = new_medium()
-
-    def cut(*_: object) -> None:
-        raise Cut
-
-    with finishing(cut), pytest.raises(Cut):
+    with breakpoints.before(ExportAudit.finish, cut), pytest.raises(Cut):
         fresh.export(medium)
     (bag,) = entries(medium)
     before = {path: path.read_bytes() for path in bag.rglob("*") if path.is_file()}
@@ -227,11 +219,7 @@ def test_x07_a_sealed_carrier_that_was_cut_off_is_found_again(
     fresh: Any, new_medium: Media, is_signed: bool
 ) -> None:
     medium, sealed = new_medium(), {"recipient": hpke_public_key(h(b"zone")).hex()}
-
-    def cut(*_: object) -> None:
-        raise Cut
-
-    with finishing(cut), pytest.raises(Cut):
+    with breakpoints.before(ExportAudit.finish, cut), pytest.raises(Cut):
         fresh.export(medium, export=sealed)
     (bag,) = entries(medium)
     if not is_signed:
@@ -243,13 +231,8 @@ def test_x07_a_sealed_carrier_that_was_cut_off_is_found_again(
 
 
 def test_x08_killed_after_the_audit_entry(fresh: Any, new_medium: Media) -> None:
-    medium, real = new_medium(), ExportAudit.finish
-
-    def cut(audit: ExportAudit, event: Any) -> None:
-        real(audit, event)
-        raise Cut
-
-    with finishing(cut), pytest.raises(Cut):
+    medium = new_medium()
+    with breakpoints.after(ExportAudit.finish, cut), pytest.raises(Cut):
         fresh.export(medium)
     assert len(fresh.successes(medium)) == 1
     before = len(entries(medium))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -24,7 +25,6 @@ from veen.errors import Untrusted, VeenError
 from veen.invariants import ClientCursor
 from veen.keystore.directory import ClientDir, IdentityExists
 from veen.receipt import Receipt
-from veen.system import durable
 
 NAMES = ("record/a", "record/b")
 ATTACHMENT = b"a sealed attachment"
@@ -212,23 +212,23 @@ def _crashing(
     out: Path, home: ClientDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     merges: bool, last: int,
 ) -> int:  # fmt: skip
-    """Import until a durable step that does not happen; how many were tried."""
+    """Import until an operation on a file that does not happen; how many were tried."""
     into, count = tmp_path / "into", 0
     shutil.rmtree(into, ignore_errors=True)
     if merges:
         shutil.copytree(home.root, into)
     with monkeypatch.context() as patch:
-        for name in ("write", "rename"):
-            real = getattr(durable, name)
+        for name in ("pwrite", "rename"):
+            real = getattr(os, name)
 
-            def counted(*args: Any, real: Any = real) -> None:
+            def counted(*args: Any, real: Any = real) -> Any:
                 nonlocal count
                 count += 1
                 if count >= last:
                     raise Crash
-                real(*args)
+                return real(*args)
 
-            patch.setattr(durable, name, counted)
+            patch.setattr(os, name, counted)
         try:
             portable.import_(out, into)
         except Crash:

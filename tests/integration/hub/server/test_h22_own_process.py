@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -16,10 +17,8 @@ from typing import Any
 
 import pytest
 
-from cli import hub as hub_command
-from hub.storage import datadir as lock_holder
-from hub.storage.datadir import DataDir, DataDirLock, Holder, Locked, file_system
-from hub.supervisor import HubLaunch
+from hub.storage.datadir import DataDir, DataDirLock, Holder, Locked, boot_id, file_system
+from support import mount_table
 from veen.client.transport import resolve_address
 from veen.errors import VeenError
 from veen.keystore.directory import ClientDir
@@ -123,19 +122,28 @@ def test_h22_a_process_with_any_name_is_no_hindrance(unnamed: subprocess.Popen[b
 
 
 def test_h22_a_start_that_is_interrupted_leaves_no_hub(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, wait_until: Callable[..., Any]
 ) -> None:
-    started: list[int] = []
+    """The hub is stopped for a moment, so that it is not ready before the signal comes."""
+    where = ("--data-dir", str(tmp_path / "hub"), "--listen", f"127.0.0.1:{free_port()}")
+    command = [sys.executable, "-m", "cli.main", "hub", "start", *where]
+    with subprocess.Popen(command, preexec_fn=_hear_interrupts) as starting:  # noqa: PLW1509
+        wait_until(lambda: _children(starting.pid), 60, "a process of the hub")
+        (hub,) = _children(starting.pid)
+        os.kill(hub, signal.SIGSTOP)
+        starting.send_signal(signal.SIGINT)
+        os.kill(hub, signal.SIGCONT)
+        assert starting.wait(60) != 0
+    assert born(hub) is None
 
-    def interrupted(_datadir: DataDir, _settings: object, pid: int) -> bool:
-        started.append(pid)
-        raise KeyboardInterrupt
 
-    monkeypatch.setattr(hub_command, "_is_started", interrupted)
-    launch = HubLaunch(DataDir(tmp_path / "hub"), None, {"listen": f"127.0.0.1:{free_port()}"})
-    with pytest.raises(KeyboardInterrupt):
-        hub_command._start_in_background(launch, launch.settings())
-    assert born(started[0]) is None
+def _hear_interrupts() -> None:
+    """Even if whoever runs the tests does not."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _children(pid: int) -> list[int]:
+    return [stat.pid for stat in every_process() if stat.parent == pid]
 
 
 def test_h29_to_stop_a_stopped_hub_is_no_error(
@@ -211,7 +219,7 @@ def left(datadir: DataDir, **holder: object) -> None:
         ({"host": "elsewhere", "pid": 1, "boot": "another"}, True, True),
         ({"host": "elsewhere", "pid": 1}, False, False),
         ({"host": "elsewhere", "pid": 1, "boot": "another"}, False, False),
-        ({"host": "elsewhere", "pid": 1, "boot": lock_holder.boot_id()}, False, True),
+        ({"host": "elsewhere", "pid": 1, "boot": boot_id()}, False, True),
         ({"host": socket.gethostname(), "pid": 1}, False, True),
         ({"torn": True}, False, True),
     ],
@@ -224,7 +232,7 @@ def test_h29_a_lock_is_stale_when_its_process_is_provably_gone(
     is_local: bool,
     starts: bool,
 ) -> None:
-    monkeypatch.setattr(lock_holder, "is_local", lambda _directory: is_local)
+    mount_table.mount_as(monkeypatch, tmp_path, "ext4" if is_local else "nfs4")
     datadir = DataDir(tmp_path)
     left(datadir, **holder)
     if not starts:
@@ -233,7 +241,7 @@ def test_h29_a_lock_is_stale_when_its_process_is_provably_gone(
         return
     lock = DataDirLock(datadir)
     result = Holder.decode((tmp_path / "lock").read_text())
-    assert result == Holder(socket.gethostname(), os.getpid(), lock_holder.boot_id())
+    assert result == Holder(socket.gethostname(), os.getpid(), boot_id())
     lock.release()
 
 

@@ -13,10 +13,9 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from recorder.index.follower import opening
 from recorder.index.reader import IndexStatus, status
 from recorder.index.tables import IndexHome, NoIndex
-from recorder.service import follower_report, runner
+from recorder.service import follower_report
 from recorder.service.follower_report import (
     ELSEWHERE,
     ENDED,
@@ -27,8 +26,9 @@ from recorder.service.follower_report import (
     Reporter,
 )
 from recorder.service.runner import Following
+from support.client.man_in_the_middle import Answer, Middle
+from support.client.refusing_plan import path_of
 from support.recorder import index_recorded
-from veen.client import verified_read
 
 WAIT_SEC = 30.0
 
@@ -64,6 +64,10 @@ class Follower:
     def trouble(self) -> str | None:
         status = self.status()
         return status.trouble if status else "no index"
+
+    def restarts(self) -> int:
+        result = follower_report.read(self.report)
+        return result.restarts if result else 0
 
     def state(self) -> str | None:
         result = follower_report.read(self.report)
@@ -149,44 +153,49 @@ def test_h18_a_disk_that_was_full_for_a_moment_is_no_end(
 
 
 def test_h18_any_other_failure_is_no_end_either(
-    follower: Follower, reader: Any, writer: Any, monkeypatch: pytest.MonkeyPatch
+    follower: Follower, reader: Any, writer: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An error that nobody foresaw, twice, where the thread begins to follow."""
+    """An error that nobody foresaw, twice: a file lies where the index has its directory."""
     stream = "record/9"
-    failures: list[int] = []
-
-    def broken(*words: Any) -> Any:
-        if len(failures) < 2:
-            failures.append(1)
-            raise RuntimeError("unforeseen")
-        return opening(*words)
-
-    monkeypatch.setattr(runner, "opening", broken)
+    follower.home.root.write_text("a note")
     index_recorded.record(writer, stream, reader, range(5))
     with follower.running():
+        wait_until(lambda: follower.restarts() >= 2, "two failures")
+        follower.home.root.unlink()
         wait_until(lambda: follower.indexed(stream) == 5, "events are indexed")
-        report = follower_report.read(follower.report)
-        assert report is not None
-        assert report.restarts == 2
+    raised = [record.exc_info[0] for record in caplog.records if record.exc_info]
+    assert len(raised) == follower.restarts()
+    assert all(kind is not None and issubclass(kind, OSError) for kind in raised)
+
+
+class FirstEntryAfterRefusal:
+    """A man in the middle: when the hub has refused to read a log, its first entries come."""
+
+    def __init__(self, record: Callable[[], None]) -> None:
+        self.refused = 0
+        self._record = record
+
+    def reply(self, middle: Middle, request: Answer) -> tuple[bytes, bool]:
+        result = middle.ask(request.raw)
+        if path_of(request) == b"/v1/stream" and not result.is_ok:
+            self.refused += 1
+            if self.refused == 1:
+                self._record()
+        return result.raw, True
 
 
 def test_h18_a_first_event_between_two_answers_of_the_hub_is_read(
-    shared_index_hub: Any, open_client: Any, reader: Any, writer: Any, follower: Follower,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    shared_index_hub: Any, open_client: Any, writer: Any
+) -> None:
     """The hub does not know a label without entries; then the first comes before it is asked."""
-    stream, ask = "record/10", verified_read._has_entries
-    asked: list[int] = []
-
-    def after_the_first(session: Any, log: Any) -> bool:
-        if log.name == stream and not asked:
-            asked.append(1)
-            index_recorded.record(writer, stream, reader, range(3))
-        return ask(session, log)
-
-    monkeypatch.setattr(verified_read, "_has_entries", after_the_first)
+    stream, middle = "record/10", Middle(shared_index_hub.port)
+    reader = open_client(middle.url, "reader")
+    reader.meet()
+    plan = FirstEntryAfterRefusal(lambda: index_recorded.record(writer, stream, reader, range(3)))
+    middle.plan = plan
     result = [item.receipt.stream_seq for item in reader.read(stream)]
-    assert (result, asked) == ([1, 2, 3], [1])
+    middle.close()
+    assert (result, plan.refused) == ([1, 2, 3], 1)
 
 
 def test_h18_an_index_that_another_process_writes_is_followed_elsewhere(follower: Follower) -> None:
