@@ -75,12 +75,13 @@ dist: setup  ## Build a wheel and a source distribution in dist/
 wheelhouse: setup  ## Gather wheelhouse/ for an installation without a network; EXTRAS=all
 	$(WITH_SYSTEM_CERTS) $(BIN)/python release/wheelhouse.py wheelhouse $(EXTRAS)
 
-check: setup  ## Format, lint, types and layers
+check: setup  ## Format, lint, types, layers, and the table of commands
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	MYPYPATH=dags:plugins:tests:tests/vectors $(BIN)/mypy --explicit-package-bases dags plugins tests
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m cli.declared --check
 
 test: check  ## Check, then the first tier of the tests
 	$(PYTEST) -m "not long and not e2e"

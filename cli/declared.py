@@ -1,12 +1,14 @@
 """The rows of the table of commands, as the modules of the commands declare them.
 
-python -m cli.declared    writes cli/commands.json
+python -m cli.declared            writes cli/commands.json
+python -m cli.declared --check    compares it, for make check
 """
 
 from __future__ import annotations
 
 import inspect
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from importlib import import_module
@@ -153,5 +155,14 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def main(arguments: list[str]) -> str | None:
+    expected = encode(rows())
+    if "--check" not in arguments:
+        durable.write(FILE, expected)
+    elif FILE.read_bytes() != expected:
+        return f"{FILE} is not what the commands declare: run make commands"
+    return None
+
+
 if __name__ == "__main__":
-    durable.write(FILE, encode(rows()))
+    sys.exit(main(sys.argv[1:]))

@@ -67,12 +67,12 @@ class Lead:
     def await_up(self, tell: Callable[[str], None]) -> None:
         """Wait until the zone is up, reporting each step, and regularly if there is none."""
         detail, said = 0, time.monotonic()
+        begun = said
         while True:
             state = states.read(self.home)
             news = list(state.detail[detail:])
             if not news and time.monotonic() - said > _NEWS_SEC:
-                waiting = [running.name for running in state.running if not running.is_ready]
-                news = [f"waiting for {', '.join(waiting) or 'the start'}"]
+                news = [f"{state.awaited()}; {time.monotonic() - begun:.0f} s so far"]
             for line in news:
                 tell(f"{self.home.root.name}: {line}")
                 said = time.monotonic()

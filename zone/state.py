@@ -149,6 +149,13 @@ class ZoneState:
             *waiting,
         )
 
+    def awaited(self) -> str:
+        """What the start of the zone waits for: parts with their logs, and those behind them."""
+        parts = [f"{part.name} (log: {part.log})" for part in self.running if not part.is_ready]
+        parts += [f"{part.name} ({part.trouble})" for part in self.unstarted]
+        line = f"waiting for {', '.join(parts) or 'the supervisor'}"
+        return f"{line}; then {', '.join(self.waiting)}" if self.waiting else line
+
     def with_line(self, line: str) -> ZoneState:
         return replace(self, detail=(*self.detail, line)[-_MOST_LINES:])
 
