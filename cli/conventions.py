@@ -6,7 +6,7 @@ A parameter of a command that is a dataclass stands for options, one for each fi
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache, update_wrapper
 from importlib import import_module
@@ -35,6 +35,19 @@ def load_command(place: str, name: str) -> Any:
     app = typer.Typer(rich_markup_mode=None)
     app.command(name, cls=PlainCommand, help=help_text(function))(with_options(function))
     return typer.main.get_group(app).commands[name]
+
+
+def group_of(text: str, places: Mapping[str, str]) -> typer.Typer:
+    """A group of the commands and groups at ``places``, in the order of its help."""
+    app = typer.Typer(help=text, no_args_is_help=True)
+    for name, place in places.items():
+        module, _, attribute = place.partition(":")
+        declared = getattr(import_module(module), attribute)
+        if isinstance(declared, typer.Typer):
+            app.add_typer(declared, name=name)
+        else:
+            app.command(name)(declared)
+    return app
 
 
 def help_text(function: Command) -> str:

@@ -23,7 +23,7 @@ from cli.table import FILE, CommandRow, GroupRow, ParameterRow
 from veen.system import durable
 
 PLACES: Final = {
-    "hub": "cli.hub_checkpoint:app",
+    "hub": "cli.hub_group:app",
     "keygen": "cli.identity:keygen",
     "id": "cli.identity:app",
     "send": "cli.messages:send",

@@ -1,12 +1,10 @@
-"""``veen hub``: start and stop a hub, and show its identity, status and metrics (OBS0.1)."""
+"""``veen hub start`` and ``veen hub stop``."""
 
 from __future__ import annotations
 
-import math
 import os
 import shlex
 import signal
-import ssl
 import subprocess
 import sys
 import time
@@ -16,40 +14,26 @@ from typing import Annotated, Any, Final
 
 import httpx
 import typer
-from prometheus_client import Metric
-from prometheus_client.parser import text_string_to_metric_families
 
-from cli.console import global_options, notice, show, show_text
+from cli.console import notice, show
 from cli.errors import OK, REFUSED
-from cli.options import DEFAULT_DATA_DIR, ConfigOption, DataDirOption, HubOptions, retry_policy, tls
+from cli.options import DEFAULT_DATA_DIR, ConfigOption, DataDirOption
 from hub import supervisor
 from hub.settings import HubSettings
 from hub.storage.datadir import DataDir, Holder, is_held
 from hub.storage.identity import read_identity
 from hub.supervisor import HubLaunch, begin
-from veen.client.credentials import Credentials
-from veen.client.session import skew_warning
-from veen.client.transport import CBOR, HubRefused, Unreachable, refusal, resolve_address
-from veen.client.transport import tls_info as look_at_tls
-from veen.errors import Code, Malformed, Refused, Rejected
-from veen.system import durable
+from veen.errors import Refused
 from veen.system.child_process import born, of_session, stat_of
 from veen.system.listening import is_served_by, refuse_taken
 from veen.system.log_file import last_lines
-from veen.wire.api import ErrorEnvelope, HealthResponse, ReadyResponse
 from zone.directory import ZoneHome
 from zone.run import rest, supervised, wake
 
-app = typer.Typer(help="Run, inspect and verify a hub.", no_args_is_help=True)
-
 _START_SEC: Final = 60.0
 _END_SEC: Final = 30.0
-_QUANTILE: Final = 0.95
-_READY_FIELDS: Final = ("disk_free_bytes", "disk_days_left", "hub_time_ahead_sec", "warnings")
-_OVERLAYS: Final = ("fed1", "auth1", "kex1_plus", "sh1_plus", "lclass0", "meta0_plus")
 
 
-@app.command()
 def start(
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
     listen: Annotated[
@@ -106,7 +90,6 @@ def start(
     )
 
 
-@app.command()
 def stop(data_dir: DataDirOption = DEFAULT_DATA_DIR) -> None:
     """Stop the hub of a data directory; every acknowledged message is on disk.
 
@@ -275,203 +258,3 @@ def _last_lines(path: Path) -> str:
 
 def _given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
-
-
-def fetch_metrics(
-    url: str, *, credentials: Credentials, tls: ssl.SSLContext | None, timeout_sec: float
-) -> str:
-    where = f"{url}/metrics"
-    headers = {**credentials.headers("GET", where, b""), "Accept": CBOR}
-    verify = tls if tls is not None else True
-    try:
-        reply = httpx.get(
-            where, headers=headers, timeout=timeout_sec, verify=verify, trust_env=False
-        )
-    except httpx.HTTPError as error:
-        raise Unreachable(f"{url} does not answer: {error}") from error
-    if reply.status_code != httpx.codes.OK:
-        raise _refused(where, reply)
-    return reply.text
-
-
-def _refused(where: str, reply: httpx.Response) -> Rejected | HubRefused | Unreachable:
-    try:
-        return refusal(ErrorEnvelope.decode(reply.content))
-    except Malformed:
-        return Unreachable(f"{where} answered {reply.status_code} without an error envelope")
-
-
-def metrics_summary(text: str) -> dict[str, Any]:
-    """Counters and gauges as they are; for a histogram count, mean and an upper bound of its
-    p95.
-    """
-    summary: dict[str, Any] = {}
-    for family in text_string_to_metric_families(text):
-        if family.type == "histogram":
-            summary[family.name] = _histogram(family)
-        else:
-            summary |= {
-                _name(sample.name, sample.labels): _number(sample.value)
-                for sample in family.samples
-            }
-    return dict(sorted(summary.items()))
-
-
-def _name(name: str, labels: dict[str, str]) -> str:
-    return "/".join([name, *(labels[key] for key in sorted(labels))])
-
-
-def _histogram(family: Metric) -> dict[str, float | None]:
-    values = {sample.name.removeprefix(family.name): sample.value for sample in family.samples}
-    count = values["_count"]
-    buckets = [
-        (float(sample.labels["le"]), sample.value)
-        for sample in family.samples
-        if "le" in sample.labels
-    ]
-    bounds = (bound for bound, below in sorted(buckets) if below >= _QUANTILE * count)
-    return {
-        "count": _number(count),
-        "mean": round(values["_sum"] / count, 3) if count else None,
-        "p95_at_most": _number(next(bounds)) if count else None,
-    }
-
-
-def _number(value: float) -> float | None:
-    """A number for JSON: integers as such, None for infinity."""
-    if math.isinf(value):
-        return None
-    return int(value) if value.is_integer() else value
-
-
-__all__ = ["app"]
-
-
-@app.command()
-def status(at: HubOptions) -> None:
-    """Show the hub_id, keys, limits and readiness of a running hub.
-
-    Example: veen hub status --hub http://127.0.0.1:8080
-    """
-    status_, ready = at.status(), _readiness(at)
-    del ready["ok"]
-    if (warning := skew_warning(status_.hub_ts - int(time.time()))) is not None:
-        notice(f"WARNING: {warning}")
-    show(status_.to_json() | ready)
-
-
-@app.command()
-def key(
-    at: HubOptions,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", metavar="FILE", help="Write the identity to this file, for --hub-identity."
-        ),
-    ] = None,
-) -> None:
-    """Show the hub_id and the signing keys of a hub; pin the hub_id out of band.
-
-    Example: veen hub key --hub ./hub --out hub-identity.cbor
-    """
-    status = at.status()
-    if out is not None:
-        durable.write(out.absolute().with_suffix(".sig"), status.identity_sig)
-        durable.write(out.absolute(), status.identity().encode())
-    identity = status.to_json()
-    show({name: identity[name] for name in ("hub_id", "hub_pk", "hub_keys")})
-
-
-@app.command()
-def profile(at: HubOptions) -> None:
-    """Show the protocol version, profile and features of a hub.
-
-    Example: veen hub profile --hub http://127.0.0.1:8080
-    """
-    try:
-        status = at.status()
-    except HubRefused as error:
-        if error.code != Code.NOT_FOUND.value:
-            raise
-        raise HubRefused("E.PROFILE", "the hub reports no profile", {}, None) from error
-    overlays = {name: name in status.features for name in _OVERLAYS}
-    show(
-        {
-            "version": f"veen-{status.server_version}",
-            "profile_id": status.profile_ids[0].hex(),
-            "hub_id": status.hub_id.hex(),
-            "features": {"core": True, **overlays} | dict.fromkeys(status.features, True),
-        }
-    )
-
-
-@app.command()
-def health(at: HubOptions) -> None:
-    """Show whether the hub accepts messages, and the head of its latest label.
-
-    Exits with 4 if the hub runs but accepts no messages: its disk is full, its clock stepped
-    ahead, or its sequencer is down. ok is also false while hub time waits for a clock that is
-    behind.
-
-    Example: veen hub health --hub http://127.0.0.1:8080
-    """
-    with at.open() as api:
-        health_document = api.transport.get("/healthz", HealthResponse).to_json()
-    ready = _readiness(at)
-    show(health_document | ready | {"ok": health_document["ok"] and ready["ok"]})
-    if not ready["ready"]:
-        raise typer.Exit(REFUSED)
-
-
-def _readiness(at: HubOptions) -> dict[str, Any]:
-    """The answer of ``/readyz``, also if the hub is not ready; absent fields are omitted."""
-    try:
-        with at.open(once=True) as api:
-            document = api.transport.get("/readyz", ReadyResponse).to_json()
-    except HubRefused as error:
-        return {"ready": False, "ok": False, "not_ready": error.message}
-    details = {key: document[key] for key in _READY_FIELDS if key in document}
-    return {"ready": True, "ok": document["ok"]} | details
-
-
-@app.command()
-def metrics(
-    at: HubOptions,
-    raw: Annotated[bool, typer.Option("--raw", help="Print the Prometheus text format.")] = False,
-) -> None:
-    """Show the counters of the hub, and its latencies as count, mean and p95.
-
-    Example: veen hub metrics --hub http://127.0.0.1:8080
-    """
-    text = fetch_metrics(
-        resolve_address(at.hub).url,
-        credentials=at.credentials(),
-        tls=tls(at.ca),
-        timeout_sec=retry_policy().timeout_sec,
-    )
-    if raw and not global_options().json:
-        show_text(text.splitlines())
-    else:
-        show({"metrics": text} if raw else metrics_summary(text))
-
-
-@app.command("tls-info")
-def tls_info(at: HubOptions) -> None:
-    """Show the TLS parameters of a hub, and when its certificate expires.
-
-    Example: veen hub tls-info --hub https://hub.example:8443 --ca ca.pem
-    """
-    address = resolve_address(at.hub)
-    connection = look_at_tls(address.url, tls(at.ca), retry_policy().timeout_sec)
-    show(
-        {
-            "url": address.url,
-            "version": connection.version,
-            "cipher": connection.cipher,
-            "aead": connection.is_aead,
-            "compression": connection.compression,
-            "subject": connection.subject,
-            "issuer": connection.issuer,
-            "not_after": connection.not_after,
-        }
-    )

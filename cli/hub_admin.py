@@ -13,7 +13,6 @@ import typer
 
 from cli.console import global_options, progress, show
 from cli.errors import INTEGRITY
-from cli.hub import app
 from cli.options import DEFAULT_DATA_DIR, ConfigOption, DataDirOption
 from hub.fsck import fsck
 from hub.settings import load
@@ -24,12 +23,9 @@ from hub.storage.rebuild import rebuild as rebuild_derived
 from veen.audit.report import AuditReport
 from veen.errors import Refused, Untrusted
 
-__all__ = ["app"]
-
 _SHOWN_FAULTS: Final = 20
 
 
-@app.command()
 def verify(data_dir: DataDirOption = DEFAULT_DATA_DIR, config: ConfigOption = None) -> None:
     """Verify every byte of the data directory of a stopped hub (fsck).
 
@@ -53,7 +49,6 @@ def verify(data_dir: DataDirOption = DEFAULT_DATA_DIR, config: ConfigOption = No
         raise Untrusted(_blame(audit))
 
 
-@app.command()
 def rebuild(data_dir: DataDirOption = DEFAULT_DATA_DIR, config: ConfigOption = None) -> None:
     """Rebuild the derived state of a stopped hub from its log.
 
@@ -78,7 +73,6 @@ def rebuild(data_dir: DataDirOption = DEFAULT_DATA_DIR, config: ConfigOption = N
     )
 
 
-@app.command("retention")
 def retain(
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
     config: ConfigOption = None,
@@ -114,7 +108,6 @@ def retain(
     show({"rules": rules, "default": retention.LONG_TERM, "due": names, "pruned": len(done)})
 
 
-@app.command("rotate-key")
 def rotate_key(
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
     overlap_sec: Annotated[

@@ -14,7 +14,6 @@ import typer
 
 from cli.console import global_options, progress, show
 from cli.errors import UNPROVEN, Unproven
-from cli.hub_admin import app
 from cli.options import HubOptions, StreamOption, key_in_hex
 from veen import identity_store
 from veen.checkpoint import Checkpoint
@@ -130,10 +129,6 @@ class PinnedHubOptions(HubOptions):
                 yield state.hubs[address.url].identity
 
 
-__all__ = ["app"]
-
-
-@app.command()
 def checkpoint(
     at: PinnedHubOptions,
     stream: StreamOption,
@@ -198,7 +193,6 @@ def _verified(api: HubApi, log: LabelLogRef, hub: HubIdentity, upto: int) -> Che
     return checkpoint
 
 
-@app.command("verify-rotation")
 def verify_rotation(
     checkpoint: Annotated[
         Path, typer.Option("--checkpoint", metavar="FILE", help="Checkpoint of the hub.")

@@ -11,12 +11,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from cli.console import global_options, notice
-from veen.client.client import Client
 from veen.client.credentials import Anonymous, Bearer, Credentials, Principal
 from veen.client.hub_api import HubApi
 from veen.client.session import (
@@ -37,6 +36,9 @@ from veen.system.config import BadSettings
 from veen.system.environment import Runtime
 from veen.system.signals import interruptible_sleep
 from veen.wire.api import StatusResponse
+
+if TYPE_CHECKING:
+    from veen.client.client import Client
 
 VARIABLE: Final = "VEEN_PASSPHRASE"
 
@@ -241,6 +243,9 @@ class ClientOptions:
 
     @contextmanager
     def open(self) -> Iterator[Client]:
+        # Imported here, since most commands at a hub have no client.
+        from veen.client.client import Client  # noqa: PLC0415
+
         directory = ClientDir(self.client.absolute())
         passphrase = passphrase_of(directory, self.passphrase_file)
         known = load_state(directory.state).hubs

@@ -1,12 +1,8 @@
-"""Keeps httpx from importing what no command uses.
-
-That is its command line (rich, pygments and click), and trio where it is installed.
-"""
+"""Keeps httpx from importing its command line: rich, pygments and click."""
 
 from __future__ import annotations
 
 import sys
 from typing import Any, cast
 
-for _name in ("httpx._main", "httpcore._backends.trio"):
-    sys.modules.setdefault(_name, cast("Any", None))
+sys.modules.setdefault("httpx._main", cast("Any", None))

@@ -12,7 +12,7 @@ import time
 from dataclasses import replace
 from typing import Any, Final
 
-from cli.hub import metrics_summary
+from cli.hub_metrics import metrics_summary
 from cli.selftest.samples import SelftestStep, Unexpected, expect, expect_that
 from cli.selftest.world import LIMITS, ROLLING, World
 from hub.fsck import fsck

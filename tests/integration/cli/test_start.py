@@ -82,3 +82,13 @@ def test_what_a_command_runs_is_counted(tmp_path: Path) -> None:
     """A command that opens an identity imports cryptography: the others show an absence."""
     modules = imported(("id", "show", "--client", "absent"), tmp_path)
     assert {"cli.identity", "nacl", "veen.keystore.directory"} <= modules
+
+
+@pytest.mark.parametrize("name", ["status", "key", "profile", "health", "tls-info"])
+def test_a_question_to_a_hub_imports_no_service(name: str, tmp_path: Path) -> None:
+    """It fails at the file of its CA, when all that it imports at first is there."""
+    modules = imported(("hub", name, "--ca", "absent.pem"), tmp_path)
+    assert "cli.hub_status" in modules
+    assert {item.partition(".")[0] for item in modules} & (PACKAGES | {"sqlite3"}) == set()
+    unused = {"prometheus_client", "http_message_signatures", "veen.client.client"}
+    assert modules & unused == set()
