@@ -13,22 +13,32 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 
+import feed
 import inside
 import sample
 from measure import Measurement
 
-from hub.admission import VerifiedMsg
+from hub.admission import Gate, VerifiedMsg
+from hub.api.app import create_app
+from hub.registry import Registry
 from hub.sequencer.committer import Committer
+from hub.settings import HubSettings
 from hub.storage.datadir import DataDir
+from hub.storage.log import HubLog
 from hub.storage.reader import LogReader
+from veen.label import DEFAULT_PROFILE, Profile, derive_label, routing_key
+from veen.log.entry import StreamRecord
 from veen.msg import Msg
 
 SCALE = int(os.environ.get("BENCH_HISTORY", "1"))
 CALLS = 15
 GROUP = 4_096
+REPEATED = 100
 MILLISECONDS = 1e3
 MICROSECONDS = 1e6
 _MEMORY = Path("/dev/shm")
@@ -37,6 +47,11 @@ _MEMORY = Path("/dev/shm")
 def measure() -> Iterator[Measurement]:
     yield from _table("checkpoint", "checkpoints", "ms", checkpoint_costs())
     yield from _table("find_leaf", "entries", "us", find_leaf_costs())
+    yield from _table("route", "streams with epochs", "us", route_costs())
+    for path, costs in stream_costs().items():
+        # The list of streams is output: it may grow as they do.
+        growth = 1 if path == "/healthz" else max(costs) / min(costs)
+        yield from _table(f"get{path.replace('/', '_')}", "streams", "ms", costs, 3.0 * growth)
 
 
 def _table(
@@ -111,10 +126,59 @@ def find_leaf_costs() -> dict[int, float]:
     return costs
 
 
+def route_costs() -> dict[int, float]:
+    """The stream of a label, of the last of so many streams with epochs."""
+    costs, profile = {}, Profile(epoch_sec=3_600)
+    for size in (10, 1_000 * SCALE):
+        registry = Registry(bytes(32), sample.LIMITS.max_epoch_skew_sec)
+        streams = [StreamRecord(name=f"epoch/{n}", profile=profile) for n in range(size)]
+        for stream in streams:
+            registry.add(stream)
+        label = registry.labels_of(streams[-1]).at(profile.epoch(inside.CLOCK))
+        registry.route(label, inside.CLOCK)
+        work = partial(_repeat, partial(registry.route, label, inside.CLOCK))
+        costs[size] = seconds_of(work) / REPEATED
+    return costs
+
+
+def stream_costs() -> dict[str, dict[int, float]]:
+    """GET of the routes that are polled, with so many streams of one message each."""
+    paths = ("/healthz", "/tooling/streams")
+    costs: dict[str, dict[int, float]] = {path: {} for path in paths}
+    for size in (100, 3_000 * SCALE):
+        with directory() as datadir:
+            with inside.committing(datadir) as committer:
+                _write_streams(committer.log, size)
+            settings = HubSettings(admission="open", reads="open")
+            http = create_app(settings, datadir).test_client()
+            for path in paths:
+                if http.get(path).status_code != HTTPStatus.OK:
+                    raise AssertionError(f"{path} was refused")
+                costs[path][size] = seconds_of(partial(http.get, path))
+    return costs
+
+
+def _write_streams(log: HubLog, count: int) -> None:
+    """Register streams, and write a message to each."""
+    committer, routing = Committer(log, Gate(False, frozenset())), routing_key(log.keys.hub_id)
+    streams = [StreamRecord(name=f"record/{n}", profile=DEFAULT_PROFILE) for n in range(count)]
+    for stream in streams:
+        committer.register(stream, inside.CLOCK)
+    writer = feed.Writer.named(0, log.keys.hub_id)
+    labels = [derive_label(routing, stream.stream_id(), 0) for stream in streams]
+    msg = replace(writer.unsigned(), auth_ref=None, client_seq=1)
+    commit(committer, [replace(msg, label=label) for label in labels])
+
+
+def _repeat(work: Callable[[], object]) -> None:
+    for _ in range(REPEATED):
+        work()
+
+
 def commit(committer: Committer, messages: list[Msg]) -> None:
     outcomes = committer.commit([VerifiedMsg.of(msg) for msg in messages], inside.CLOCK)
     if not all(isinstance(outcome, bytes) for outcome in outcomes):
-        raise AssertionError(f"a message was refused: {outcomes[0]}")
+        raise AssertionError(f"a message was refused: {outcomes[0]!r}")
 
 
 def _head(committer: Committer, label: bytes) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import defaultdict
 from dataclasses import asdict, dataclass
 from typing import Final
 
@@ -88,9 +89,8 @@ def _verify_contradiction(report: EquivocationReport, identity: HubIdentity) -> 
 
 @dataclass(frozen=True, slots=True)
 class StreamHead:
-    """The number of labels, and the label with the latest entry with its root."""
+    """The label with the latest entry, with its root."""
 
-    labels: int
     latest: LabelRow | None
     root: bytes | None
 
@@ -108,19 +108,20 @@ class StreamHead:
 
 
 def head_of(reader: LogReader) -> StreamHead:
-    rows = [row for row in reader.labels() if row.head_seq]
-    latest = max(rows, key=lambda row: (row.head_ts, row.label_no), default=None)
+    latest = reader.index.latest_label()
     root = reader.root(latest.label, latest.head_seq) if latest else None
-    return StreamHead(len(rows), latest, root)
+    return StreamHead(latest, root)
 
 
 @bp.get("/tooling/streams")
 def list_streams() -> Response:
     hub = hub_context()
     viewer = hub.access.viewer(no_body().raw)
-    rows = hub.reader.labels()
-    readable = (stream for stream in hub.names.all() if viewer.may_read_stream(stream.name))
-    infos = tuple(_info(stream, rows) for stream in readable)
+    readable = [stream for stream in hub.names.all() if viewer.may_read_stream(stream.name)]
+    rows = defaultdict(list)
+    for row in hub.reader.labels():
+        rows[row.stream_id].append(row)
+    infos = tuple(_info(stream, rows[stream.stream_id()]) for stream in readable)
     return answer(StreamsResponse(streams=infos, server_version=SERVER_VERSION))
 
 
@@ -139,7 +140,7 @@ def register_stream() -> Response:
         hub.sequencer.register(record)
     except Untrusted as error:
         raise RequestRefused(Code.CONFLICT, str(error)) from error
-    info = _info(record, hub.reader.labels())
+    info = _info(record, hub.reader.index.labels_of(record.stream_id()))
     return answer(StreamsResponse(streams=(info,), server_version=SERVER_VERSION))
 
 
@@ -152,14 +153,14 @@ def _record(name: str, profile: Profile) -> StreamRecord:
     return record
 
 
-def _info(stream: StreamRecord, rows: list[LabelRow]) -> StreamInfo:
+def _info(stream: StreamRecord, labels: list[LabelRow]) -> StreamInfo:
     return StreamInfo(
         name=stream.name,
         stream_id=stream.stream_id(),
         profile_id=stream.profile.profile_id(),
         epoch_sec=stream.profile.epoch_sec,
         pad_block=stream.profile.pad_block,
-        labels=tuple(_label(row) for row in rows if row.stream_id == stream.stream_id()),
+        labels=tuple(map(_label, labels)),
     )
 
 
@@ -242,7 +243,7 @@ def status() -> Response:
             features=FEATURES,
             limits=LimitRegistry(**asdict(settings.limits)),
             uptime_sec=int(time.monotonic() - hub.started),
-            labels=head.labels,
+            labels=hub.reader.index.count_labels(),
             peaks_count=head.peaks_count,
             last_stream_seq=head.last_stream_seq,
             last_hub_ts=head.last_hub_ts,

@@ -242,18 +242,21 @@ class StreamNames:
         if stream_id is None:
             return None
         if stream_id not in self._named:
-            self._reload()
+            record = self._reader.index.stream(stream_id)
+            if record is not None:
+                self._add(stream_id, record)
         return self._named.get(stream_id)
 
     def all(self) -> list[StreamRecord]:
-        self._reload()
+        for stream_id, _, record in self._reader.index.streams():
+            if stream_id not in self._named:
+                self._add(stream_id, record)
         return sorted(self._named.values(), key=lambda record: record.name)
 
-    def _reload(self) -> None:
-        for stream_id, _, record in self._reader.index.streams():
-            stream_record = StreamRecord.decode(record)
-            if not stream_record.is_nameless():
-                self._named.setdefault(stream_id, stream_record)
+    def _add(self, stream_id: bytes, record: bytes) -> None:
+        stream = StreamRecord.decode(record)
+        if not stream.is_nameless():
+            self._named.setdefault(stream_id, stream)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
+from typing import Final
 
 from hub.admission import Gate, VerifiedMsg, authorise, in_sequence
 from hub.registry import Routed
@@ -23,6 +24,8 @@ from veen.limits import Limits
 from veen.log.entry import AUTHORIZE, STREAM, ControlRecord, StreamRecord, control_label
 from veen.recorder_checkpoint import RecorderCheckpoint
 from veen.system.durable import NoSpace
+
+_ADVANCED_PER_TICK: Final = 64
 
 
 class Unavailable(VeenError):
@@ -126,7 +129,8 @@ class Committer:
         return self.log.recorder.compose(profile_id, self.now(clock), force=force)
 
     def tick(self, clock: int) -> None:
-        """Do what depends on time alone: close epochs, delete retired seeds."""
+        """Do what depends on time alone: labels to come, ended epochs, retired seeds."""
+        self.log.registry.advance(self.now(clock), _ADVANCED_PER_TICK)
         self.log.close_stale_epochs(self.now(clock))
         delete_retired_seeds(self.log, self.now(clock))
 

@@ -22,7 +22,7 @@ from veen.log import layout
 from veen.system import sqlite
 from veen.system.durable import NoSpace
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 _CACHE: Final = {"cache_size": -8192}
 # Sorts are of a chunk at most, and a temporary file could fail on a full disk.
 _WRITER: Final[Mapping[str, int | str]] = {
@@ -67,6 +67,11 @@ CREATE TABLE open_leaves (
   leaf INTEGER, label_no INTEGER, seq INTEGER, PRIMARY KEY (leaf, label_no, seq)) WITHOUT ROWID;
 INSERT INTO open_leaves SELECT e.leaf, e.label_no, e.seq FROM labels l JOIN entries e
   ON e.label_no = l.label_no AND e.seq >= l.chunk_start;
+""",
+    4: """
+CREATE INDEX by_stream ON labels (stream_id);
+CREATE INDEX by_head ON labels (head_ts, label_no) WHERE head_seq > 0;
+CREATE INDEX unwritten ON labels (label_no) WHERE head_seq = 0;
 """,
 }
 """What each version adds to the schema of the version before; nothing is ever altered."""
@@ -215,6 +220,28 @@ class Index:
     def label(self, label: bytes) -> LabelRow | None:
         row = self._db.execute("SELECT * FROM labels WHERE label = ?", (label,)).fetchone()
         return LabelRow(*row) if row else None
+
+    def labels_of(self, stream_id: bytes) -> list[LabelRow]:
+        rows = self._db.execute(
+            "SELECT * FROM labels WHERE stream_id = ? ORDER BY label_no", (stream_id,)
+        ).fetchall()
+        return [LabelRow(*row) for row in rows]
+
+    def latest_label(self) -> LabelRow | None:
+        """The label with the latest entry, and of several the last one."""
+        row = self._db.execute(
+            "SELECT * FROM labels WHERE head_seq > 0 AND head_ts >= 0"
+            " ORDER BY head_ts DESC, label_no DESC LIMIT 1"
+        ).fetchone()
+        return LabelRow(*row) if row else None
+
+    def count_labels(self) -> int:
+        """The number of labels with entries. Labels are numbered from 1 and never deleted."""
+        (last,) = self._db.execute("SELECT max(label_no) FROM labels").fetchone()
+        (unwritten,) = self._db.execute(
+            "SELECT count(*) FROM labels INDEXED BY unwritten WHERE head_seq = 0"
+        ).fetchone()
+        return int(last or 0) - int(unwritten)
 
     def add_label(self, label: bytes, stream_id: bytes | None, epoch: int, now: int) -> int:
         cursor = self._db.execute(
@@ -398,6 +425,13 @@ class Index:
             "INSERT OR REPLACE INTO streams VALUES (?, ?, ?)", (stream_id, name, record)
         )
 
+    def stream(self, stream_id: bytes) -> bytes | None:
+        """The record of a stream."""
+        row = self._db.execute(
+            "SELECT record FROM streams WHERE stream_id = ?", (stream_id,)
+        ).fetchone()
+        return row[0] if row else None
+
     def streams(self) -> list[tuple[bytes, str, bytes]]:
         return self._db.execute(
             "SELECT stream_id, name, record FROM streams ORDER BY name"
@@ -415,7 +449,8 @@ def last_hub_ts(datadir: DataDir) -> int:
         return made_at
     index = Index(datadir.index, writable=False)
     try:
-        return max((made_at, *(row.head_ts for row in index.labels())))
+        latest = index.latest_label()
+        return max(made_at, latest.head_ts if latest else 0)
     finally:
         index.close()
 

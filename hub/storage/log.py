@@ -100,7 +100,8 @@ class HubLog:
                 self._index_configured(stream)
         self.recorder = RecorderComposer(datadir, keys, self.index, self.registry)
         # Hub time never goes back behind the latest hub_ts of the log.
-        self.last_ts = max((row.head_ts for row in self.index.labels()), default=0)
+        latest = self.index.latest_label()
+        self.last_ts = latest.head_ts if latest else 0
 
     def labels(self) -> Iterable[LabelLog]:
         return self._labels.values()

@@ -172,7 +172,8 @@ def hub_time(datadir: DataDir, clock: int) -> int:
     """
     index = Index(datadir.index, writable=False)
     try:
-        return min(clock, max((row.head_ts for row in index.labels()), default=clock))
+        latest = index.latest_label()
+        return min(clock, latest.head_ts) if latest else clock
     finally:
         index.close()
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
 _SELF = Path("/proc/self/io")
@@ -49,3 +51,19 @@ def scans(db: sqlite3.Connection, statement: str, values: tuple[Any, ...] = ()) 
     """The steps of a query plan that read a whole table or index."""
     rows = db.execute(f"EXPLAIN QUERY PLAN {statement}", values)
     return [row[3] for row in rows if row[3].startswith("SCAN")]
+
+
+def counted_calls(work: Callable[[], object]) -> int:
+    """The calls of functions, built-in ones too, while this thread does ``work``."""
+    calls = 0
+
+    def count(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return calls

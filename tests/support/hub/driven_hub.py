@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from hub.sequencer.committer import Committer, Outcome
 from hub.storage import identity
 from hub.storage import rebuild as state
 from hub.storage.datadir import DataDir, DataDirLock
+from hub.storage.index import added_since
 from hub.storage.log import HubLog
 from veen import captoken
 from veen.audit.report import AuditReport
@@ -163,3 +165,15 @@ def fill(bench: Bench) -> None:
         bench.send(bob, epochs, rated)
         bench.now += 1
     bench.send(alice, plain, free, 3)
+
+
+def put_back_index(datadir: DataDir, version: int) -> None:
+    """Make the index of a stopped hub one of an earlier version."""
+    db = sqlite3.connect(datadir.index)
+    for name in added_since(version):
+        row = db.execute("SELECT type FROM sqlite_master WHERE name = ?", (name,)).fetchone()
+        if row is not None:
+            db.execute(f"DROP {row[0]} {name}")
+    db.execute("UPDATE meta SET value = ? WHERE key = 'version'", (version,))
+    db.commit()
+    db.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -238,19 +237,9 @@ def test_an_index_that_was_lost_is_written_again_after_a_rebuild(filled: Any) ->
     assert index_of(filled).read_bytes() == whole
 
 
-def as_version_1(bench: Any) -> None:
-    """Put the tables of the index back to version 1."""
-    db = sqlite3.connect(bench.datadir.index)
-    db.execute("DROP TABLE index_extents")
-    db.execute("DROP TABLE open_leaves")
-    db.execute("UPDATE meta SET value = 1 WHERE key = 'version'")
-    db.commit()
-    db.close()
-
-
 def test_a_directory_with_an_index_of_version_1_verifies_and_is_migrated(filled: Any) -> None:
     filled.stop()
-    as_version_1(filled)
+    driven_hub.put_back_index(filled.datadir, 1)
     report = filled.verify()
     assert (report.faults, report.derived) == ((), ())
     filled.start()
@@ -263,7 +252,7 @@ def test_a_directory_with_an_index_of_version_1_verifies_and_is_migrated(filled:
 
 def test_a_migration_that_was_cut_short_is_done_again(filled: Any, crash_at: Any) -> None:
     filled.stop()
-    as_version_1(filled)
+    driven_hub.put_back_index(filled.datadir, 1)
     with crash_at(1):
         filled.start()
     filled.start()

@@ -46,21 +46,11 @@ def rows(bench: Any, table: str) -> set[tuple[int, int, int]]:
         index.close()
 
 
-def as_version(bench: Any, version: int) -> None:
-    db = sqlite3.connect(bench.datadir.index)
-    db.execute("DROP TABLE open_leaves")
-    if version == 1:
-        db.execute("DROP TABLE index_extents")
-    db.execute("UPDATE meta SET value = ? WHERE key = 'version'", (version,))
-    db.commit()
-    db.close()
-
-
 @pytest.mark.parametrize("version", [1, 2])
 def test_an_index_of_an_earlier_version_is_migrated(filled: Any, version: int) -> None:
     filled.stop()
     before = rows(filled, "open_leaves")
-    as_version(filled, version)
+    driven_hub.put_back_index(filled.datadir, version)
     assert filled.verify().derived == ()
     filled.start()
     filled.stop()
