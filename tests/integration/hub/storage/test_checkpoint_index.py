@@ -157,11 +157,11 @@ def decode_main(datadir: DataDir) -> dict[int, CheckpointRef]:
 
 
 @pytest.fixture
-def filled(bench: Any) -> Any:
-    bench.client = driven_hub.a_key("client")
-    bench.token = bench.authorize(bench.client)
-    bench.send(bench.client, STREAM, bench.token, 19)
-    return bench
+def filled(hub_bench: Any) -> Any:
+    hub_bench.client = driven_hub.a_key("client")
+    hub_bench.token = hub_bench.authorize(hub_bench.client)
+    hub_bench.send(hub_bench.client, STREAM, hub_bench.token, 19)
+    return hub_bench
 
 
 def index_of(bench: Any) -> Path:

@@ -19,16 +19,16 @@ PLAIN, EPOCHS = driven_hub.STREAMS
 
 
 @pytest.fixture
-def filled(bench: Any) -> Any:
+def filled(hub_bench: Any) -> Any:
     """Two labels, each with sealed chunks of 8 entries and some in the open one."""
-    bench.client = driven_hub.a_key("client")
-    bench.token = bench.authorize(bench.client)
-    bench.receipts = [
+    hub_bench.client = driven_hub.a_key("client")
+    hub_bench.token = hub_bench.authorize(hub_bench.client)
+    hub_bench.receipts = [
         Receipt.decode(outcome)
         for stream, count in ((PLAIN, 19), (EPOCHS, 11), (PLAIN, 3))
-        for outcome in bench.send(bench.client, stream, bench.token, count)
+        for outcome in hub_bench.send(hub_bench.client, stream, hub_bench.token, count)
     ]
-    return bench
+    return hub_bench
 
 
 def found(bench: Any, receipt: Receipt) -> list[tuple[bytes, int]]:
@@ -91,32 +91,32 @@ def test_a_leaf_of_no_entry_is_nowhere(filled: Any) -> None:
     reader.close()
 
 
-def test_every_leaf_is_where_the_oracle_says(bench: Any) -> None:
+def test_every_leaf_is_where_the_oracle_says(hub_bench: Any) -> None:
     """Random histories of both streams, with restarts; the oracle reads all chunks."""
     chance = random.Random(5)
     client = driven_hub.a_key("client")
-    token = bench.authorize(client)
+    token = hub_bench.authorize(client)
     for _ in range(60):
-        bench.send(client, chance.choice((PLAIN, EPOCHS)), token, chance.randint(1, 5))
-        bench.now += chance.choice((0, 0, 900))
-        bench.committer.tick(bench.now)
+        hub_bench.send(client, chance.choice((PLAIN, EPOCHS)), token, chance.randint(1, 5))
+        hub_bench.now += chance.choice((0, 0, 900))
+        hub_bench.committer.tick(hub_bench.now)
         if chance.random() < 0.1:
-            bench.restart()
+            hub_bench.restart()
     oracle: dict[bytes, list[tuple[bytes, int]]] = {}
-    for path in bench.datadir.log.glob("chunk-*"):
+    for path in hub_bench.datadir.log.glob("chunk-*"):
         if path.suffix != ".summary":
-            for _, header, entry in read_entries(path.read_bytes(), bench.limits):
+            for _, header, entry in read_entries(path.read_bytes(), hub_bench.limits):
                 leaf = entry.receipt().leaf_hash
                 oracle.setdefault(leaf, []).append((header.label, header.stream_seq))
-    reader = LogReader(bench.datadir, bench.limits)
+    reader = LogReader(hub_bench.datadir, hub_bench.limits)
     assert len(oracle) > 100
     assert {leaf: reader.find_leaf(leaf) for leaf in oracle} == oracle
     reader.close()
     keys = {leaf_key(leaf) for leaf in oracle}
-    sealed, unsealed = rows(bench, "leaves"), rows(bench, "open_leaves")
+    sealed, unsealed = rows(hub_bench, "leaves"), rows(hub_bench, "open_leaves")
     assert {row[0] for row in sealed | unsealed} == keys
     assert not sealed & unsealed
-    bench.stop()
+    hub_bench.stop()
 
 
 def test_no_statement_of_a_search_scans(filled: Any) -> None:
