@@ -28,11 +28,15 @@ from hub.api.app import create_app
 from hub.registry import Registry
 from hub.sequencer.committer import Committer
 from hub.settings import HubSettings
-from hub.storage.datadir import DataDir
+from hub.storage import identity
+from hub.storage.datadir import DataDir, DataDirLock
 from hub.storage.log import HubLog
 from hub.storage.reader import LogReader
+from hub.storage.retention import Rule, plan_retention, prune
 from veen.label import DEFAULT_PROFILE, Profile, derive_label, routing_key
+from veen.limits import Limits
 from veen.log.entry import StreamRecord
+from veen.log.layout import ChunkName
 from veen.msg import Msg
 
 SCALE = int(os.environ.get("BENCH_HISTORY", "1"))
@@ -48,6 +52,7 @@ def measure() -> Iterator[Measurement]:
     yield from _table("checkpoint", "checkpoints", "ms", checkpoint_costs())
     yield from _table("find_leaf", "entries", "us", find_leaf_costs())
     yield from _table("route", "streams with epochs", "us", route_costs())
+    yield from _table("prune", "chunks", "ms", prune_costs())
     for path, costs in stream_costs().items():
         # The list of streams is output: it may grow as they do.
         growth = 1 if path == "/healthz" else max(costs) / min(costs)
@@ -156,6 +161,37 @@ def stream_costs() -> dict[str, dict[int, float]]:
                     raise AssertionError(f"{path} was refused")
                 costs[path][size] = seconds_of(partial(http.get, path))
     return costs
+
+
+def prune_costs() -> dict[int, float]:
+    """The pruning of one chunk, of a label with so many."""
+    costs, limits = {}, Limits(max_checkpoint_interval=8)
+    stream = StreamRecord(name=feed.STREAM, profile=DEFAULT_PROFILE)
+    for size in (100, 400 * SCALE):
+        with directory() as datadir:
+            _write_chunks(datadir, limits, stream, size)
+
+            rules, later = [Rule("record/*", 1)], inside.CLOCK + 10**6
+            due = iter(plan_retention(datadir, rules, [stream], later))
+
+            def prune_next(datadir: DataDir = datadir, due: Iterator[ChunkName] = due) -> None:
+                prune(datadir, [next(due)], limits=limits, move_to=None, now=inside.CLOCK)
+
+            costs[size] = seconds_of(prune_next)
+    return costs
+
+
+def _write_chunks(datadir: DataDir, limits: Limits, stream: StreamRecord, chunks: int) -> None:
+    lock = DataDirLock(datadir)
+    keys = identity.load_or_create(datadir, os.urandom, inside.CLOCK)
+    log = HubLog(datadir, keys, limits, [stream])
+    committer = Committer(log, inside.GATE)
+    (writer,) = inside.writers(committer, 1)
+    for _ in range(chunks):
+        commit(committer, [writer.unsigned() for _ in range(limits.max_checkpoint_interval)])
+    commit(committer, [writer.unsigned()])
+    log.close()
+    lock.release()
 
 
 def _write_streams(log: HubLog, count: int) -> None:

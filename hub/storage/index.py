@@ -330,6 +330,14 @@ class Index:
         ).fetchall()
         return [ChunkRow(*row) for row in rows]
 
+    def chunks_from(self, label_no: int, from_seq: int) -> Iterator[ChunkRow]:
+        """The sealed chunks that begin at ``from_seq`` or later, read one by one."""
+        rows = self._db.execute(
+            "SELECT * FROM chunks WHERE label_no = ? AND start_seq >= ? ORDER BY start_seq",
+            (label_no, from_seq),
+        )
+        return (ChunkRow(*row) for row in rows)
+
     def places_of(self, leaf_hash: bytes) -> list[tuple[bytes, int]]:
         """Every (label, seq) whose leaf may be this hash."""
         # One statement sees one state: a seal moves leaves from one table to the other.

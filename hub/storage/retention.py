@@ -21,7 +21,7 @@ from hub.storage.datadir import DataDir, DataDirLock
 from hub.storage.index import Index, LabelRow
 from hub.storage.label_log import Damaged, read_peaks, whole_entries
 from hub.storage.log_scan import Logged, pack_pruned
-from veen.audit.context import LabelStock, take_inventory
+from veen.audit.context import take_inventory
 from veen.checkpoint import Checkpoint
 from veen.digest import h
 from veen.errors import Malformed, Untrusted, VeenError
@@ -76,11 +76,12 @@ def manifest(datadir: DataDir, label: bytes) -> RetentionManifest:
         expected = segments[-1].end_seq + 1 if segments else 1
         if name.start_seq != expected:
             raise Untrusted(f"label {label.hex()}: no segment holds stream_seq {expected}")
-        segments.append(_segment(datadir, files, name))
+        segments.append(_segment(datadir, name))
     return RetentionManifest(label, tuple(segments))
 
 
-def _segment(datadir: DataDir, files: LabelStock, name: ChunkName) -> PrunedSegment:
+def _segment(datadir: DataDir, name: ChunkName) -> PrunedSegment:
+    """A segment by its artefacts, which must agree."""
     try:
         raw = datadir.file(layout.summary(name)).read_bytes()
         summary = ChunkSummary.decode(raw)
@@ -95,8 +96,9 @@ def _segment(datadir: DataDir, files: LabelStock, name: ChunkName) -> PrunedSegm
     }
     if ChunkName(summary.label, summary.start_seq, summary.end_seq) != name or len(roots) != 1:
         raise Untrusted(f"segment {layout.chunk(name)}: summary, peaks and checkpoint disagree")
-    state = SegmentState.PRESENT if name in files.chunks else SegmentState.PRUNED
-    if state is SegmentState.PRUNED and name not in files.leaves:
+    is_present = datadir.file(layout.chunk(name)).exists()
+    state = SegmentState.PRESENT if is_present else SegmentState.PRUNED
+    if state is SegmentState.PRUNED and not datadir.file(leaf_file(name)).exists():
         raise Untrusted(f"segment {layout.chunk(name)}: {leaf_file(name)} is missing")
     return PrunedSegment(checkpoint.epoch, name.start_seq, name.end_seq, state, h(raw))
 
@@ -180,7 +182,7 @@ def hub_time(datadir: DataDir, clock: int) -> int:
 
 def _expired(datadir: DataDir, index: Index, row: LabelRow, before: int) -> list[ChunkName]:
     expired = []
-    for chunk in index.chunks(row.label_no):
+    for chunk in index.chunks_from(row.label_no, _first_present(datadir, index, row)):
         if chunk.last_ts >= before:
             break
         name = ChunkName(row.label, chunk.start_seq, chunk.end_seq)
@@ -189,19 +191,42 @@ def _expired(datadir: DataDir, index: Index, row: LabelRow, before: int) -> list
     return expired
 
 
+def _first_present(datadir: DataDir, index: Index, row: LabelRow) -> int:
+    """The first stream_seq that is not pruned, by bisection: a label is pruned from its start."""
+    low, high = 1, row.chunk_start
+    # The ends first: a label may have nothing pruned, as one to which chunks were put back by
+    # hand, and one whose epoch ended long ago has nothing left.
+    probes = [high - 1, 1]
+    while low < high:
+        middle = probes.pop() if probes else (low + high) // 2
+        chunk = index.chunk_of(row.label_no, middle)
+        if chunk is None:
+            raise Damaged(
+                f"label {row.label.hex()} has no chunk of stream_seq {middle} in the index: "
+                "run `veen hub rebuild`"
+            )
+        name = ChunkName(row.label, chunk.start_seq, chunk.end_seq)
+        if datadir.file(layout.chunk(name)).exists():
+            high = chunk.start_seq
+        else:
+            low = chunk.end_seq + 1
+    return low
+
+
 def prune(
     datadir: DataDir, chunks: Iterable[ChunkName], *, limits: Limits, move_to: Path | None, now: int
 ) -> list[ChunkName]:
     """Remove chunks, each after all that must remain of it is durable; a hub must not run.
 
-    Idempotent: after a crash the same plan is executed again.
+    Idempotent: after a crash the same plan is executed again. The cost is that of the chunks
+    removed, however many the label has.
     """
     lock = DataDirLock(datadir)
     try:
         keys = identity.load(datadir)
         done = []
         for name in chunks:
-            _verify_no_hole(datadir, name)
+            _verify_next(datadir, name)
             tombstone = _prepare_tombstone(datadir, name, limits, move_to, now)
             path = datadir.file(tombstone_file(name))
             if not path.exists():
@@ -214,12 +239,35 @@ def prune(
         lock.release()
 
 
-def _verify_no_hole(datadir: DataDir, name: ChunkName) -> None:
-    """Raise unless all chunks before this one are pruned: a label is pruned from its start."""
-    for segment in manifest(datadir, name.label).segments:
-        before = ChunkName(name.label, segment.start_seq, segment.end_seq)
-        if before.start_seq < name.start_seq and datadir.file(layout.chunk(before)).exists():
-            raise VeenError(f"{layout.chunk(before)} must be pruned before {layout.chunk(name)}")
+def _verify_next(datadir: DataDir, name: ChunkName) -> None:
+    """Raise unless this chunk is the first that is not pruned, and its artefacts agree.
+
+    A label is pruned from its start, one chunk after another, so the chunk before this one tells
+    of all of them: it must have its tombstone, its leaves and what a segment has.
+    """
+    _segment(datadir, name)
+    if name.start_seq == 1:
+        return
+    before = _chunk_before(datadir, name)
+    if datadir.file(layout.chunk(before)).exists():
+        raise VeenError(f"{layout.chunk(before)} must be pruned before {layout.chunk(name)}")
+    _segment(datadir, before)
+    if not datadir.file(tombstone_file(before)).exists():
+        raise Untrusted(f"segment {layout.chunk(before)}: {tombstone_file(before)} is missing")
+
+
+def _chunk_before(datadir: DataDir, name: ChunkName) -> ChunkName:
+    index = Index(datadir.index, writable=False)
+    try:
+        row = index.label(name.label)
+        chunk = None if row is None else index.chunk_of(row.label_no, name.start_seq - 1)
+    finally:
+        index.close()
+    if chunk is None:
+        raise Untrusted(
+            f"label {name.label.hex()}: no segment holds stream_seq {name.start_seq - 1}"
+        )
+    return ChunkName(name.label, chunk.start_seq, chunk.end_seq)
 
 
 def _prepare_tombstone(
