@@ -23,7 +23,7 @@ from veen.system.durable import NoSpace
 EPOCHS_LATER = 7_200
 BINDINGS = "checkpoint-binding.cborseq"
 PUBLISHING = (1, 3, 5, 7, 9, 11, 13, 14)
-"""Steps of a checkpoint: peaks, the checkpoint, its line (each written, then named), binding, row.
+"""Steps of a checkpoint: peaks, the checkpoint, its line (written, then counted), binding, row.
 
 Just after a step is just before the next, except where SQLite commits in between."""
 SEALING = (15, 17, 18, 19, 20)
@@ -62,8 +62,14 @@ def test_a_seal_that_crashed_is_completed(
     assert_clean(hub_bench)
 
 
-@pytest.mark.parametrize("upto", [3, 15, 17, 18])
-@pytest.mark.parametrize("step", PUBLISHING)
+@pytest.mark.parametrize(
+    ("step", "upto"),
+    [
+        *((step, upto) for step in PUBLISHING for upto in (17, 18)),
+        # A line behind the last is not counted in a head: one operation less.
+        *((step, upto) for step in PUBLISHING if step <= 12 for upto in (3, 15)),
+    ],
+)
 def test_a_checkpoint_that_crashed_is_completed(
     hub_bench: Any, crash_at: Any, step: int, upto: int
 ) -> None:
