@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import islice
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -194,6 +196,20 @@ def test_many_proofs_of_one_range_fare_as_each_would_alone(
         together = partial(shown.verify, proof, leaf_hash=leaf, stream_seq=seq)
         alone = partial(proof.verify, leaf_hash=leaf, stream_seq=seq, size=size, root=root)
         assert _refused(together) == _refused(alone)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_all_leaves_of_every_small_range_verify_and_no_change_does(tree: Tree, seed: int) -> None:
+    draw = Random(seed)
+    for size in range(1, 36):
+        shown = ProvenRange(size, tree.root(size))
+        for seq in draw.sample(range(1, size + 1), size):
+            proof = InclusionProof.build(tree, seq, size)
+            shown.verify(proof, leaf_hash=tree.leaf(seq), stream_seq=seq)
+            for bad in islice(_perhaps_changed(proof), 2, None):
+                assert _refused(
+                    partial(shown.verify, bad, leaf_hash=tree.leaf(seq), stream_seq=seq)
+                )
 
 
 def _perhaps_changed(proof: InclusionProof) -> Iterator[InclusionProof]:
