@@ -26,7 +26,7 @@ from veen.errors import Code, Untrusted
 from veen.hub_identity import HubIdentity
 from veen.mmr import Nodes
 from veen.proofs import InclusionProof
-from veen.recorder_checkpoint import RecorderCheckpoint
+from veen.recorder_checkpoint import RecorderCheckpoint, StreamEnd
 from veen.system.process_pool import WorkerPool
 
 _PAGE: Final = 100
@@ -55,31 +55,90 @@ def learn_checkpoint(writer: IndexWriter, session: Session) -> int:
 
 
 def check_checkpoint(writer: IndexWriter) -> None:
-    """Compare every stream with the checkpoints it has reached; a difference stops all queries."""
-    for row in writer.streams():
-        checked = _last_agreed(writer, row)
-        if checked != row.checked:
-            with transaction(writer.db):
-                writer.update(row._replace(checked=checked))
+    """Compare every stream with the checkpoints it has reached; a difference stops all queries.
+
+    Each document is decoded once, for all streams that have to be compared with it next.
+    """
+    (last,) = writer.db.execute("SELECT coalesce(max(number), 0) FROM checkpoints").fetchone()
+    behind = [row for row in writer.streams() if row.checked < last and writer.may_reach(row)]
+    while behind:
+        number = _next_number(writer, behind, last)
+        document = _numbered(writer, number)
+        ends = {end.stream_id: end for end in document.ends}
+        later = [row for row in behind if row.checked >= number]
+        compared = [
+            row._replace(checked=_agreed(writer, row, document, ends.get(row.stream_id), number))
+            for row in behind
+            if row.checked < number
+        ]
+        with transaction(writer.db):
+            for row in compared:
+                writer.update(row)
+        reached = [row for row in compared if row.checked == number]
+        behind = [row for row in (*reached, *later) if row.checked < last]
 
 
-def _last_agreed(writer: IndexWriter, row: IndexedStream) -> int:
-    """The number of the last checkpoint that the stream agrees with."""
-    checked = row.checked
-    for number, raw in writer.db.execute(
-        "SELECT number, document FROM checkpoints WHERE number > ? ORDER BY number", (checked,)
-    ):
-        document = RecorderCheckpoint.decode(raw)
-        # A checkpoint of another hub does not cover this stream.
-        end = document.end(row.name) if document.hub_id == row.hub_id else None
-        if end is not None and end.last_seq > row.position:
-            break
-        if end is not None and end.last_seq:
-            ours = writer.root_at(row, end.last_seq)
-            if ours != end.mmr_root:
-                raise _alarm(writer, row, document, end.last_seq)
-        checked = int(number)
-    return checked
+def _next_number(writer: IndexWriter, behind: Sequence[IndexedStream], last: int) -> int:
+    """The next document to compare; those before it cover none of the streams furthest behind."""
+    checked = min(row.checked for row in behind)
+    next_checked = min((row.checked for row in behind if row.checked > checked), default=last)
+    rows = [row for row in behind if row.checked == checked]
+    return _first_covering(writer, rows, checked + 1, min(next_checked + 1, last))
+
+
+def _agreed(
+    writer: IndexWriter,
+    row: IndexedStream,
+    document: RecorderCheckpoint,
+    end: StreamEnd | None,
+    number: int,
+) -> int:
+    """The last document that a stream agrees with: this one, or the one before if it has not
+    reached it; an alarm if it contradicts.
+
+    A stream that the document does not cover agrees, as does one of another hub.
+    """
+    if end is None or document.hub_id != row.hub_id:
+        return number
+    if end.last_seq > row.position:
+        writer.await_position(row, end.last_seq)
+        return number - 1
+    if end.last_seq and writer.root_at(row, end.last_seq) != end.mmr_root:
+        raise _alarm(writer, row, document, end.last_seq)
+    return number
+
+
+def _first_covering(writer: IndexWriter, rows: Sequence[IndexedStream], low: int, high: int) -> int:
+    """The first document from ``low`` that covers any of these streams, else ``high``.
+
+    A document covers all streams of earlier ones, so that a new stream costs a search in history
+    by growing steps, and no walk through it.
+    """
+    step = 1
+    while low < high and not _covers(_numbered(writer, min(low + step - 1, high)), rows):
+        low, step = min(low + step, high), 2 * step
+    high = min(low + step - 1, high)
+    while low < high:
+        middle = (low + high) // 2
+        if _covers(_numbered(writer, middle), rows):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _covers(document: RecorderCheckpoint, rows: Sequence[IndexedStream]) -> bool:
+    ids = {end.stream_id for end in document.ends}
+    return any(row.stream_id in ids and row.hub_id == document.hub_id for row in rows)
+
+
+def _numbered(writer: IndexWriter, number: int) -> RecorderCheckpoint:
+    row = writer.db.execute(
+        "SELECT document FROM checkpoints WHERE number = ?", (number,)
+    ).fetchone()
+    if row is None:
+        raise BadIndex(f"the index lacks recorder checkpoint number {number}; {tables.REMEDY}")
+    return RecorderCheckpoint.decode(row[0])
 
 
 def _alarm(

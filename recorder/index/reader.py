@@ -215,7 +215,7 @@ def status(home: IndexHome, now: int) -> IndexStatus:
         db.execute("BEGIN")
         meta, rows = tables.meta(db), tables.streams(db)
         agreed = min((row.checked for row in rows), default=0)
-        (known,) = db.execute("SELECT count(*) FROM checkpoints").fetchone()
+        (known,) = db.execute("SELECT coalesce(max(number), 0) FROM checkpoints").fetchone()
         reached = db.execute(
             "SELECT checkpoint_id FROM checkpoints WHERE number = ?", (agreed,)
         ).fetchone()

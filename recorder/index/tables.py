@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from veen.errors import LATER_RELEASE, VeenError
+from veen.label import stream_id
 from veen.system import durable, filelock, sqlite
 from veen.system.durable import NoSpace
 
@@ -165,6 +166,10 @@ class IndexedStream(NamedTuple):
     checked: int
     head_seq: int
     head_ts: int
+
+    @property
+    def stream_id(self) -> bytes:
+        return stream_id(self.name)
 
     def place(self, seq: int) -> int:
         return place(self.stream_no, seq)

@@ -109,6 +109,7 @@ class IndexWriter:
         self._streams = {(stream.hub_id, stream.name): stream for stream in tables.streams(db)}
         self._peaks: dict[int, Peaks] = {}
         self._nodes: dict[int, NodeFile] = {}
+        self._awaited: dict[int, int] = {}
 
     def streams(self) -> list[IndexedStream]:
         return list(self._streams.values())
@@ -181,6 +182,14 @@ class IndexWriter:
 
     def root_at(self, row: IndexedStream, size: int) -> bytes:
         return mmr.peaks_at(self.nodes(row), size).root()
+
+    def await_position(self, row: IndexedStream, seq: int) -> None:
+        """Remember where a stream must be for its next recorder checkpoint."""
+        self._awaited[row.stream_no] = seq
+
+    def may_reach(self, row: IndexedStream) -> bool:
+        """Whether a stream may have reached its next recorder checkpoint."""
+        return row.position >= self._awaited.get(row.stream_no, 0)
 
     def _cache(self, row: IndexedStream, peaks: Peaks) -> IndexedStream:
         self._peaks[row.stream_no] = peaks
