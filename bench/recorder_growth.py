@@ -23,12 +23,26 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from recorder.checkpoints.catalogue import RecorderCheckpointName
 from recorder.checkpoints.store import CheckpointDirectory, CheckpointStore
+from recorder.index import tables
+from recorder.index.engine import QueryPlan, SearchRange, _choose, walk
+from recorder.index.proofs import check_checkpoint
+from recorder.index.reader import snapshot
+from recorder.index.rebuild import create
+from recorder.index.tables import IndexHome
+from recorder.index.writer import writing
+from recorder.query.filter import Filter
 from recorder.service.database import Database, RecordRef, Results
 from support.recorder import anchor_documents
+from veen.checkpoint import Checkpoint
+from veen.digest import h
+from veen.label import DEFAULT_PROFILE, EpochLabels, routing_key, stream_id
+from veen.recorder_checkpoint import RecorderCheckpoint, StreamEnd, log_root
 
 ROUNDS = 7
 HUB_ID = bytes(32)
 Prepared = Callable[[], object]
+_HELD = ExitStack()
+"""Writers that stay open until the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +153,106 @@ def query_expiry(root: Path, size: int) -> Prepared:
     return lambda: (queries.expire(0, 0), queries.unremoved(100))
 
 
+_EVENT = "INSERT INTO events VALUES (?, 1, 1, zeroblob(32), 0, NULL, ?, ?, ?, 1, ?, x'a0')"
+
+
+def index_of(root: Path, size: int) -> IndexHome:
+    """An index with a stream in which a subject and a type are frequent, and seldom together."""
+    home = IndexHome(root / "index")
+    with home.locked():
+        generation = create(home, HUB_ID)
+    with tables.connected(generation, writable=True) as db, tables.transaction(db):
+        db.execute(
+            "INSERT INTO streams VALUES (1, ?, 'record/a', ?, x'', 0, 0, 0, 0, 0)", (HUB_ID, size)
+        )
+        db.executemany(_EVENT, map(_index_row, range(size)))
+    return home
+
+
+def _index_row(number: int) -> tuple[int, str, bytes, str, str]:
+    is_both, is_even = number % 5_000 == 0 and number < 50_000, number % 2 == 0
+    principal = h(b"rare" if is_both else b"%d" % (number % 7))
+    subject, kind = (
+        "user:1" if is_both or is_even else "user:2",
+        "login" if is_both or not is_even else "x",
+    )
+    return tables.place(1, number + 1), subject, principal, kind, f"web-{number % 3}"
+
+
+def searched(root: Path, size: int, filter_: Filter) -> Prepared:
+    home = index_of(root, size)
+
+    def search() -> None:
+        with snapshot(home) as held:
+            (row,) = held.streams()
+            ranges = [SearchRange(row, 1, size)]
+            key = _choose(held.db, ranges, filter_, 10**9)
+            list(walk(held, QueryPlan(ranges, key, ()), filter_))
+
+    return search
+
+
+def index_pair(root: Path, size: int) -> Prepared:
+    """Read the ten events of a subject and a type that both are frequent."""
+    return searched(root, size, Filter(subject_id="user:1", event_type=("login",)))
+
+
+def index_principal(root: Path, size: int) -> Prepared:
+    """Read the ten events of a principal."""
+    return searched(root, size, Filter(principal_id=h(b"rare")))
+
+
+def checkpoint_compare(root: Path, size: int) -> Prepared:
+    """Compare a recorder checkpoint of so many streams with the index."""
+    home, names = IndexHome(root / "index"), [f"record/{number}" for number in range(size)]
+    document = _document(names)
+    _HELD.enter_context(home.locked())
+    writer = _HELD.enter_context(writing(create(home, document.hub_id)))
+    writer.db.execute(
+        "INSERT INTO checkpoints (checkpoint_id, created_at, document) VALUES (?, ?, ?)",
+        (document.checkpoint_id, document.created_at, document.encode()),
+    )
+    for name in names:
+        row = writer.stream(name)._replace(position=1)
+        writer.nodes(row).write_from(1, h(name.encode()))
+        writer.update(row)
+
+    def compare() -> None:
+        check_checkpoint(writer)
+        for row in writer.streams():
+            if row.checked != 1:
+                raise AssertionError(row)
+            writer.update(row._replace(checked=0))
+
+    return compare
+
+
+def _document(names: list[str]) -> RecorderCheckpoint:
+    """A checkpoint of streams with one entry each."""
+    ends = sorted(
+        (
+            StreamEnd(stream_id=stream_id(name), last_seq=1, mmr_root=h(name.encode()))
+            for name in names
+        ),
+        key=lambda end: end.stream_id,
+    )
+    return RecorderCheckpoint(
+        hub_id=anchor_documents.HUB.hub_id, hub_public=anchor_documents.KEY.public,
+        profile_id=anchor_documents.PROFILE, created_at=1, log_root=log_root(ends),
+        ends=tuple(ends), names=tuple(sorted(names, key=stream_id)),
+        checkpoints=tuple(map(_signed_end, ends)),
+    ).signed(anchor_documents.KEY)  # fmt: skip
+
+
+def _signed_end(end: StreamEnd) -> Checkpoint:
+    label = EpochLabels(
+        routing_key(anchor_documents.HUB.hub_id), end.stream_id, DEFAULT_PROFILE
+    ).at(0)
+    return Checkpoint(
+        label_prev=label, label_curr=label, upto_seq=1, mmr_root=end.mmr_root, epoch=0
+    ).signed(anchor_documents.KEY)
+
+
 BENCHES: dict[str, tuple[Callable[[Path, int], Prepared], tuple[int, ...]]] = {
     "checkpoint_latest": (checkpoint_latest, (1_000, 10_000, 100_000)),
     "checkpoint_page": (checkpoint_page, (1_000, 10_000, 100_000)),
@@ -146,6 +260,9 @@ BENCHES: dict[str, tuple[Callable[[Path, int], Prepared], tuple[int, ...]]] = {
     "query_submit": (query_submit, (1_000, 10_000, 100_000)),
     "query_counts": (query_counts, (1_000, 10_000, 100_000)),
     "query_expiry": (query_expiry, (1_000, 10_000, 100_000)),
+    "index_pair": (index_pair, (50_000, 200_000, 1_000_000)),
+    "index_principal": (index_principal, (50_000, 200_000, 1_000_000)),
+    "checkpoint_compare": (checkpoint_compare, (200, 1_000, 3_000)),
 }
 
 
@@ -162,8 +279,9 @@ def main() -> None:
     unknown = sorted(set(sys.argv[1:]) - set(BENCHES))
     if unknown:
         raise SystemExit(f"no benchmark named {', '.join(unknown)}; there are {', '.join(BENCHES)}")
-    for growth in measure(sys.argv[1:]):
-        print(growth.to_json(), flush=True)
+    with _HELD:
+        for growth in measure(sys.argv[1:]):
+            print(growth.to_json(), flush=True)
 
 
 if __name__ == "__main__":

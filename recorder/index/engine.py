@@ -10,7 +10,9 @@ from __future__ import annotations
 import heapq
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from itertools import combinations, product
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -70,11 +72,15 @@ class SearchRange(NamedTuple):
 
 
 class Key(NamedTuple):
-    """A key of the tables, its column and the values to look up; without a name, rows by place."""
+    """A key of the tables, its columns and the values to look up; without a name, rows by place."""
 
     name: str | None
-    column: str = ""
-    values: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    values: tuple[tuple[str | bytes, ...], ...] = ()
+
+    @property
+    def condition(self) -> str:
+        return " AND ".join(f"{column} = ?" for column in self.columns)
 
 
 class QueryPlan(NamedTuple):
@@ -161,7 +167,7 @@ def _choose(
     db: sqlite3.Connection, ranges: Sequence[SearchRange], filter_: Filter, row_budget: int
 ) -> Key:
     key, best = BY_PLACE, sum(range_.size for range_ in ranges)
-    for other in _keys(filter_):
+    for other in _keys(filter_, tables.keys(db), len(ranges)):
         if best <= _FEW_ROWS:
             break
         count = _count(db, ranges, other, min(best, row_budget + 1))
@@ -175,29 +181,37 @@ def _choose(
     return key
 
 
-def _keys(filter_: Filter) -> list[Key]:
-    keys = []
-    if filter_.subject_id is not None:
-        keys.append(Key("by_subject", "subject_id", (filter_.subject_id,)))
-    if filter_.origin is not None:
-        keys.append(Key("by_origin", "origin", (filter_.origin,)))
-    if filter_.event_type is not None:
-        keys.append(Key("by_type", "event_type", filter_.event_type))
-    return keys
+def _keys(filter_: Filter, known: AbstractSet[str], streams: int) -> list[Key]:
+    """The keys that a filter can use: those of two columns if there are any, else of one."""
+    named = {column: _values(filter_, column) for column in tables.KEYED}
+    columns = [column for column, values in named.items() if values]
+    for size in (2, 1):
+        keys = [
+            Key(tables.key_name(chosen), chosen, tuple(product(*map(named.__getitem__, chosen))))
+            for chosen in combinations(columns, size)
+            if tables.key_name(chosen) in known
+        ]
+        if usable := [key for key in keys if streams * len(key.values) <= _MAX_SCANS]:
+            return usable
+    return []
+
+
+def _values(filter_: Filter, column: str) -> tuple[str | bytes, ...]:
+    """The values of a column that a filter accepts; none if it does not name the column."""
+    value = getattr(filter_, column)
+    return () if value is None else value if isinstance(value, tuple) else (value,)
 
 
 def _count(db: sqlite3.Connection, ranges: Sequence[SearchRange], key: Key, limit: int) -> int:
     """Count the rows that a key scans, up to the limit."""
-    if len(ranges) * len(key.values) > _MAX_SCANS:
-        return limit
     query = (
         f"SELECT count(*) FROM (SELECT 1 FROM events INDEXED BY {key.name} "  # noqa: S608
-        f"WHERE {key.column} = ? AND place BETWEEN ? AND ? LIMIT ?)"
+        f"WHERE {key.condition} AND place BETWEEN ? AND ? LIMIT ?)"
     )
     total = 0
     for range_ in ranges:
-        for value in key.values:
-            (count,) = db.execute(query, (value, *range_.places, limit - total)).fetchone()
+        for values in key.values:
+            (count,) = db.execute(query, (*values, *range_.places, limit - total)).fetchone()
             total += int(count)
             if total >= limit:
                 return total
@@ -209,7 +223,7 @@ def walk(held: Snapshot, plan: QueryPlan, filter_: Filter) -> Iterator[QueryEntr
 
     SQL excludes most, and the filter itself decides.
     """
-    conditions, parameters = _sql_conditions(filter_)
+    conditions, parameters = _sql_conditions(filter_, plan.key)
     if plan.key.name is None:
         source = f"events NOT INDEXED WHERE fault IS NULL AND place BETWEEN ? AND ?{conditions}"
         runs = [
@@ -217,12 +231,12 @@ def walk(held: Snapshot, plan: QueryPlan, filter_: Filter) -> Iterator[QueryEntr
             for range_ in plan.ranges
         ]
     else:
-        by = f"INDEXED BY {plan.key.name} WHERE {plan.key.column} = ?"
+        by = f"INDEXED BY {plan.key.name} WHERE {plan.key.condition}"
         source = f"events {by} AND place BETWEEN ? AND ?{conditions}"
         runs = [
-            _run(held, source, (value, *range_.places, *parameters), range_, filter_)
+            _run(held, source, (*values, *range_.places, *parameters), range_, filter_)
             for range_ in plan.ranges
-            for value in plan.key.values
+            for values in plan.key.values
         ]
     return runs[0] if len(runs) == 1 else heapq.merge(*runs, key=attrgetter("order_key"))
 
@@ -272,19 +286,20 @@ def _entry(name: str, row: tuple[Any, ...], source: SourcePlace | None = None) -
     return QueryEntry(name, tables.seq_of(place), hub_ts, leaf_hash, event, source)
 
 
-def _sql_conditions(filter_: Filter) -> tuple[str, tuple[Any, ...]]:
-    """The parts of a filter that SQL can evaluate, with their parameters."""
+def _sql_conditions(filter_: Filter, key: Key) -> tuple[str, tuple[Any, ...]]:
+    """The parts of a filter that SQL can evaluate and the key does not, with their parameters."""
     parts: list[str] = []
     parameters: list[Any] = []
     for column in ("subject_id", "origin", "principal_id"):
         value = getattr(filter_, column)
-        if value is not None:
+        if value is not None and column not in key.columns:
             # The unary plus keeps SQLite from using the index of this column.
             parts.append(f" AND +{column} = ?")
             parameters.append(value)
-    if filter_.event_type is not None and len(filter_.event_type) <= _MAX_TYPES:
-        parts.append(f" AND +event_type IN ({', '.join('?' * len(filter_.event_type))})")
-        parameters += filter_.event_type
+    types = filter_.event_type if "event_type" not in key.columns else None
+    if types is not None and len(types) <= _MAX_TYPES:
+        parts.append(f" AND +event_type IN ({', '.join('?' * len(types))})")
+        parameters += types
     return "".join(parts), tuple(parameters)
 
 

@@ -13,11 +13,13 @@ imports.cbor the import streams that are indexed, if any
 
 from __future__ import annotations
 
+import logging
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -26,6 +28,7 @@ from veen.label import stream_id
 from veen.system import durable, filelock, sqlite
 from veen.system.durable import NoSpace
 
+_log = logging.getLogger(__name__)
 _CURRENT: Final = "current"
 _PREFIX: Final = "g-"
 VERSION: Final = 1
@@ -64,7 +67,34 @@ CREATE TABLE IF NOT EXISTS origins (
   source_ts INTEGER NOT NULL, source_leaf BLOB NOT NULL) STRICT
 """
 """The positions of imported events at their origin."""
-_MIGRATIONS: Final = (_ORIGINS, "ALTER TABLE alarms RENAME COLUMN told TO detail")
+KEYED: Final = ("subject_id", "event_type", "origin", "principal_id")
+"""The columns of events that a filter can name; each, and each pair of them, has an index."""
+
+
+def key_name(columns: Sequence[str]) -> str:
+    """The name of the index over some columns of events, in the order of ``KEYED``."""
+    return _FIRST_NAMES.get(tuple(columns)) or f"by_{'_'.join(columns)}"
+
+
+def _create_key(columns: Sequence[str]) -> str:
+    # Of an event no column is null, of another message all of them are.
+    return (
+        f"CREATE INDEX IF NOT EXISTS {key_name(columns)} ON events ({', '.join(columns)}) "
+        f"WHERE {columns[0]} IS NOT NULL"
+    )
+
+
+_FIRST_NAMES: Final[Mapping[tuple[str, ...], str]] = {
+    ("subject_id",): "by_subject",
+    ("event_type",): "by_type",
+    ("origin",): "by_origin",
+}
+_COMPOSITE: Final = (("principal_id",), *combinations(KEYED, 2))
+_MIGRATIONS: Final = (
+    _ORIGINS,
+    "ALTER TABLE alarms RENAME COLUMN told TO detail",
+    *map(_create_key, _COMPOSITE),
+)
 """What an index of an earlier release lacks; ``user_version`` counts those that were applied."""
 
 
@@ -233,20 +263,31 @@ def create(generation: IndexGeneration, hub_id: bytes) -> None:
     with connected(generation, writable=True) as db, transaction(db):
         for statement in _SCHEMA.split(";\n"):
             db.execute(statement)
-        _apply_migrations(db)
+        for number in range(len(_MIGRATIONS)):
+            _apply_migration(db, number)
         db.execute("INSERT INTO meta VALUES ('version', ?), ('hub_id', ?)", (VERSION, hub_id))
 
 
 def migrate(db: sqlite3.Connection) -> None:
-    """Migrate an index of an earlier release."""
-    with transaction(db):
-        _apply_migrations(db)
+    """Migrate an index of an earlier release, each step in a transaction of its own.
+
+    A step over a long history takes minutes; queries go on meanwhile by the keys that exist.
+    """
+    while (number := _applied(db)) < len(_MIGRATIONS):
+        _log.info("the index is migrated: step %d of %d", number + 1, len(_MIGRATIONS))
+        with transaction(db):
+            _apply_migration(db, number)
 
 
-def _apply_migrations(db: sqlite3.Connection) -> None:
-    for number, statement in enumerate(_MIGRATIONS[_applied(db) :], _applied(db) + 1):
-        db.execute(statement)
-        db.execute(f"PRAGMA user_version = {number}")
+def _apply_migration(db: sqlite3.Connection, number: int) -> None:
+    db.execute(_MIGRATIONS[number])
+    db.execute(f"PRAGMA user_version = {number + 1}")
+
+
+def keys(db: sqlite3.Connection) -> frozenset[str]:
+    """The names of the keys of events; an index that is being migrated lacks some."""
+    rows = db.execute("SELECT name FROM sqlite_master WHERE type = 'index' AND tbl_name = 'events'")
+    return frozenset(name for (name,) in rows)
 
 
 def _applied(db: sqlite3.Connection) -> int:
