@@ -173,8 +173,10 @@ def steps(db: sqlite3.Connection, work: Callable[[], object]) -> int:
 
 def cost(home: tables.IndexHome, pair: tuple[str, str], count: int) -> int:
     """The cost of a query for both values, when each of them is frequent."""
-    filter_ = Filter(**{name: (COMMON[name],) if name == "event_type" else COMMON[name]
-                        for name in pair})  # fmt: skip
+    named: dict[str, Any] = {name: COMMON[name] for name in pair}
+    if "event_type" in named:
+        named["event_type"] = (named["event_type"],)
+    filter_ = Filter(**named)
     with snapshot(home) as held:
         row = max(held.streams(), key=lambda row: row.stream_no)
         ranges = [SearchRange(row, 1, count)]
