@@ -25,12 +25,12 @@ FILES = {form: sorted(path.stem for path in (GOLDEN / form).glob("*.txt")) for f
 @pytest.fixture(scope="module")
 def worlds(forking: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """Both forms at once, each with a hub of its own."""
-    made = dict(cli_scenario.forms(tmp_path_factory.mktemp("golden"), forking.veen))
-    with ThreadPoolExecutor(len(made)) as pool:
-        shown = dict(zip(made, pool.map(lambda world: world.run(), made.values()), strict=True))
+    forms = dict(cli_scenario.forms(tmp_path_factory.mktemp("golden"), forking.veen))
+    with ThreadPoolExecutor(len(forms)) as pool:
+        shown = dict(zip(forms, pool.map(lambda world: world.run(), forms.values()), strict=True))
     return {
-        form: {item.name: (item.text(made[form].folder), item.done) for item in shown[form]}
-        for form in made
+        form: {item.name: (item.text(forms[form].folder), item.done) for item in shown[form]}
+        for form in forms
     }
 
 

@@ -72,9 +72,9 @@ def test_the_dags_run_on_a_cluster_over_s3(z1: Site, keys: dict[str, str]) -> No
         assert set(run.tasks.values()) == {"success"}
     for run in runs[2:]:
         assert f"--master {zone.spark.master}" in run.log
-    (fold,) = z1.made("fold")
+    (fold,) = z1.artefacts("fold")
     assert fold.summary["upto_stream_seq"] == 20
-    (audit,) = z1.made("audit")
+    (audit,) = z1.artefacts("audit")
     assert (audit.state, audit.summary["faults"]) == ("whole", 0)
     assert audit.summary["entries"] >= 20
     assert zone.storage is not None
@@ -102,4 +102,4 @@ def test_a_reconciliation_runs_on_a_cluster(
     (run,) = z2.run({"dag_id": "veen_reconcile"}, **keys)
     assert set(run.tasks.values()) == {"success"}, run.log[-6000:]
     assert f"--master {master}" in run.log
-    assert [item.state for item in z2.made("reconcile")] == ["whole"]
+    assert [item.state for item in z2.artefacts("reconcile")] == ["whole"]

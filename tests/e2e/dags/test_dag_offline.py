@@ -98,9 +98,9 @@ def test_two_different_people_let_a_bundle_in(approved: Run, z2: Site) -> None:
     assert approved.tasks.pop("rest") == "skipped"
     assert set(approved.tasks.values()) == {"success"}
     assert held(z2) == "1..20"
-    (made,) = z2.made("import")
-    assert made.state == "imported"
-    assert made.summary["decided_by"] == ["operator: Approve", "admin: Approve"]
+    (artefact,) = z2.artefacts("import")
+    assert artefact.state == "imported"
+    assert artefact.summary["decided_by"] == ["operator: Approve", "admin: Approve"]
     assert "approved by: operator, admin" in approved.log
     assert "expected another person; asking again" in approved.log
 
@@ -117,11 +117,11 @@ def test_a_killed_command_is_tried_again_and_nothing_is_there_twice(
 
 def test_the_receipt_is_shown_and_a_checkpoint_covers_the_import(approved: Run, z2: Site) -> None:
     assert "Words" in approved.log
-    (checkpoint,) = z2.made("checkpoint")
+    (checkpoint,) = z2.artefacts("checkpoint")
     assert checkpoint.run_id == approved.run_id
-    (made,) = z2.made("import")
-    assert made.path is not None
-    assert Path(made.path).read_text().startswith("<svg")
+    (artefact,) = z2.artefacts("import")
+    assert artefact.path is not None
+    assert Path(artefact.path).read_text().startswith("<svg")
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +136,7 @@ def twice(approved: Run, dag_zone_pair: tuple[Site, Site], z2: Site, people: Peo
 def test_two_runs_at_once_let_a_bundle_in_once(twice: list[Run], z2: Site) -> None:
     assert [run.state for run in twice] == ["success", "success"], twice[1].log[-4000:]
     assert held(z2) == "1..25"
-    assert [item.state for item in z2.made("import")] == ["imported", "imported"]
+    assert [item.state for item in z2.artefacts("import")] == ["imported", "imported"]
     report = reconciled(z2)
     assert report["events"]["imported"] == 25
     assert report["alarms"] == []
@@ -183,13 +183,15 @@ def test_one_rejection_is_enough_and_the_carrier_says_by_whom(
     assert run.state == "success"
     assert run.tasks["approve_2"] == run.tasks["checkpoint"] == "skipped"
     assert held(z2) == "1..25"
-    made = [item for item in z2.made("import") if item.state == "rejected"]
-    assert [item.summary["decided_by"] for item in made] == [["operator: Reject"]]
-    reason = z2.home.root / "import" / "quarantine" / made[0].id / "reason.json"
+    artefacts = [item for item in z2.artefacts("import") if item.state == "rejected"]
+    assert [item.summary["decided_by"] for item in artefacts] == [["operator: Reject"]]
+    reason = z2.home.root / "import" / "quarantine" / artefacts[0].id / "reason.json"
     document = json.loads(reason.read_text())
     assert document["code"] == "REJECTED"
     assert document["detail"] == f"rejected by operator: Airflow's run {run.run_id}"
-    assert made[0].id not in [item.id for item in z2.made("import") if item.state == "imported"]
+    assert artefacts[0].id not in [
+        item.id for item in z2.artefacts("import") if item.state == "imported"
+    ]
 
 
 def test_gaps_are_an_alarm_and_the_report_is_kept_though_the_command_was_killed(
@@ -197,12 +199,12 @@ def test_gaps_are_an_alarm_and_the_report_is_kept_though_the_command_was_killed(
 ) -> None:
     run = rejected[1]
     assert (run.state, len(run.killed)) == ("failed", 1)
-    made = z2.made("reconcile")[0]
-    assert (made.state, made.summary["imported"]) == ("gaps", 25)
-    assert sum(made.summary.values()) == 30
+    artefact = z2.artefacts("reconcile")[0]
+    assert (artefact.state, artefact.summary["imported"]) == ("gaps", 25)
+    assert sum(artefact.summary.values()) == 30
     assert "NOTICE of zone z2, veen_reconcile: the bridge has gaps" in run.log
     assert 'docs/runbook.md, section "The bridge has gaps"' in run.log
-    alarms = {item.id: item.state for item in z2.made("alarm")}
+    alarms = {item.id: item.state for item in z2.artefacts("alarm")}
     assert alarms["veen_reconcile-gaps"] == "raised"
 
 
@@ -220,7 +222,7 @@ def test_two_reconciliations_at_once_and_one_on_spark_leave_the_same_files(
     assert run.tasks == {"facts": "success", "reconcile": "success", "judge": "failed"}
     assert len(run.killed) == 2
     assert reports(z2) == before
-    assert len(z2.made("reconcile")) == 1
+    assert len(z2.artefacts("reconcile")) == 1
 
 
 @pytest.fixture(scope="module")
@@ -255,7 +257,7 @@ def test_h05_an_approval_that_nobody_gave_lets_nothing_in_and_is_audited(
     assert held(z2) == "1..25"
     refused = "Airflow has no answer of a person to task approve_1; its state was set by hand"
     assert f"NOTICE of zone z2, veen_import: nothing was imported: {refused}" in run.log
-    alarms = {item.id: item.state for item in z2.made("alarm")}
+    alarms = {item.id: item.state for item in z2.artefacts("alarm")}
     assert alarms["veen_import-approval"] in ("raised", "over")
     result = [item for item in audit_log(z2) if isinstance(item, ApprovalRefused)]
     assert [item.detail for item in result] == [f"{refused} (Airflow's run {run.run_id})"]

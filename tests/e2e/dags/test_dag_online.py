@@ -31,7 +31,7 @@ def one_of(runs: list[Run], name: str, number: int = 0) -> Run:
 
 
 def in_state(z1: Site, kind: str, state: str) -> list[Artefact]:
-    return [item for item in z1.made(kind) if item.state == state]
+    return [item for item in z1.artefacts(kind) if item.state == state]
 
 
 def test_a_checkpoint_is_signed_and_verified(runs: list[Run], z1: Site) -> None:
@@ -61,8 +61,12 @@ def test_an_archive_is_pushed_and_verified(runs: list[Run], z1: Site) -> None:
 
 def test_an_export_leaves_a_checked_carrier_on_the_medium(runs: list[Run], z1: Site) -> None:
     assert set(one_of(runs, "veen_export").tasks.values()) == {"success"}
-    (made,) = [item for item in z1.made("export") if item.summary["stream"] == HTTP]
-    assert (made.state, made.summary["from_seq"], made.summary["to_seq"]) == ("intact", 1, 20)
+    (artefact,) = [item for item in z1.artefacts("export") if item.summary["stream"] == HTTP]
+    assert (artefact.state, artefact.summary["from_seq"], artefact.summary["to_seq"]) == (
+        "intact",
+        1,
+        20,
+    )
 
 
 def test_an_export_brings_again_what_it_is_asked_for(runs: list[Run], z1: Site) -> None:
@@ -78,8 +82,8 @@ def test_a_fold_is_stated_and_verified_and_a_stream_without_events_is_left_out(
     assert run.tasks["events"] == "skipped"
     assert "plaintext_at_rest is not true" in run.log
     assert run.tasks["verify"] == "success"
-    (made,) = z1.made("fold")
-    assert made.summary["upto_stream_seq"] == 20
+    (artefact,) = z1.artefacts("fold")
+    assert artefact.summary["upto_stream_seq"] == 20
 
 
 def test_retention_stops_no_hub_where_nothing_is_due(runs: list[Run]) -> None:
@@ -91,9 +95,9 @@ def test_retention_stops_no_hub_where_nothing_is_due(runs: list[Run]) -> None:
 def test_an_audit_is_recorded_as_an_event_and_anchored(runs: list[Run], z1: Site) -> None:
     run = one_of(runs, "veen_audit")
     assert set(run.tasks.values()) == {"success"}
-    (made,) = z1.made("audit")
-    assert (made.state, made.summary["faults"]) == ("whole", 0)
-    assert z1.audits() == [made.id]
-    (checkpoint,) = [item for item in z1.made("checkpoint") if item.run_id == run.run_id]
+    (artefact,) = z1.artefacts("audit")
+    assert (artefact.state, artefact.summary["faults"]) == ("whole", 0)
+    assert z1.audits() == [artefact.id]
+    (checkpoint,) = [item for item in z1.artefacts("checkpoint") if item.run_id == run.run_id]
     listed = veen("anchor", "list", "--config", str(z1.file))["anchors"]
     assert checkpoint.id in [item["checkpoint_id"] for item in listed]

@@ -39,7 +39,7 @@ def test_the_service_takes_what_a_killed_run_has_left_at_last(
     (run,) = killed.runs
     assert run.tasks == {"push": "success", "answer": "success"}
     assert len(run.killed) == 2
-    assert (RESULT, "done") in [(item.id, item.state) for item in z1.made("query")]
+    assert (RESULT, "done") in [(item.id, item.state) for item in z1.artefacts("query")]
 
 
 @pytest.mark.long
@@ -50,7 +50,7 @@ def test_two_runs_at_once_leave_what_one_run_leaves(
     assert answered(z1, twice, TWICE, tmp_path).rows_hash == result.rows_hash
     for run in twice.runs:
         assert run.tasks == {"push": "success", "answer": "success"}
-    assert (TWICE, "done") in [(item.id, item.state) for item in z1.made("query")]
+    assert (TWICE, "done") in [(item.id, item.state) for item in z1.artefacts("query")]
 
 
 def test_a_run_that_fails_says_so_and_names_the_runbook(z1: Site) -> None:
@@ -58,6 +58,6 @@ def test_a_run_that_fails_says_so_and_names_the_runbook(z1: Site) -> None:
     assert run.state == "failed"
     assert run.tasks["answer"] == "failed"
     assert 'docs/runbook.md, section "A query has failed on Spark"' in run.log
-    assert (UNKNOWN, "failed") in [(item.id, item.state) for item in z1.made("query")]
+    assert (UNKNOWN, "failed") in [(item.id, item.state) for item in z1.artefacts("query")]
     results = recorder_settings.load(z1.file).query.results
     assert not (results / "spark" / UNKNOWN / "out").exists()

@@ -121,7 +121,7 @@ def chunks(z1: Site) -> int:
 
 def pruned(z1: Site) -> int:
     """How many chunks all runs together say that they have let go."""
-    return sum(item.summary["pruned"] for item in z1.made("retention"))
+    return sum(item.summary["pruned"] for item in z1.artefacts("retention"))
 
 
 def is_whole(z1: Site) -> bool:
@@ -143,7 +143,7 @@ def test_due_chunks_go_and_the_hub_proves_that_nothing_else_is_gone(z1: Site) ->
     assert set(run.tasks.values()) == {"success"}, run.log[-6000:]
     assert run.killed
     assert chunks(z1) < before
-    assert z1.made("retention")[0].state == "pruned"
+    assert z1.artefacts("retention")[0].state == "pruned"
     assert is_whole(z1)
 
 

@@ -17,7 +17,7 @@ from spark_jobs.event_files import EventTable
 from spark_jobs.session import identity_in
 from spark_jobs.verify_log import audit, here
 from support.paths import SUPPORT
-from support.spark.table_rows import due, rows_of, said
+from support.spark.table_rows import due, read_rows, rows_of
 from veen.audit.context import Depth
 from veen.audit.report import SignedAuditReport
 from veen.crypto import SigningKey
@@ -28,17 +28,17 @@ BIN = Path(sys.executable).parent
 Submit = Callable[..., Any]
 
 
-def damage(found: Any) -> str:
+def damage(archive: Any) -> str:
     """One flipped bit in a sealed chunk, and the report that is due."""
-    path = max((found.root / "log").glob("*.log"), key=lambda item: item.stat().st_size)
+    path = max((archive.root / "log").glob("*.log"), key=lambda item: item.stat().st_size)
     raw = bytearray(path.read_bytes())
     raw[500] ^= 1
-    found.plant(f"log/{path.name}", bytes(raw))
+    archive.plant(f"log/{path.name}", bytes(raw))
     return f"log/{path.name}"
 
 
-def report_of(found: Any, terms: AuditTerms) -> Any:
-    inventory = in_archive(found.services, found.hub_id)
+def report_of(archive: Any, terms: AuditTerms) -> Any:
+    inventory = in_archive(archive.services, archive.hub_id)
     return audit(inventory, terms, Depth.FULL, here(inventory.files), known=lambda _hub_id: None)
 
 
@@ -80,7 +80,7 @@ def test_a_second_copy_of_a_task_puts_no_event_twice(
     assert len(list(stuck.iterdir())) >= 2
     table = EventTable(result.services.to_read(), "events", result.hub_id)
     rows = rows_of(table)
-    assert said(rows) == due(sealed_hub)
+    assert read_rows(rows) == due(sealed_hub)
     assert len(rows) == int(done.stdout.split()[-1]) > 40
     # The second copy has put the same object, and none beside it.
     keys = set(table.store.objects.keys(f"{table.prefix}/stream="))

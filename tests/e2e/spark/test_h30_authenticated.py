@@ -17,7 +17,7 @@ def test_h30_a_worker_registers_with_the_secret_and_not_without(
         ours, "127.0.0.1", "master.Master", says=r"spark://127\.0\.0\.1:\d+", java=AUTHENTICATED
     )
     daemons = [master]
-    options = ("--cores", "1", "--memory", "512m", "--work-dir", str(tmp_path), master.found)
+    options = ("--cores", "1", "--memory", "512m", "--work-dir", str(tmp_path), master.matched)
 
     def worker(given: dict[str, str], says: str, java: str = AUTHENTICATED) -> None:
         daemons.append(Daemon(given, "127.0.0.1", "worker.Worker", *options, says=says, java=java))

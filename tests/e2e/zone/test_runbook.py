@@ -90,9 +90,9 @@ def test_h34_every_command_of_the_runbook_works_beside_a_running_zone(
 def test_h34_an_identity_that_is_held_names_its_holder_and_what_to_do(zone: RunningZone) -> None:
     service = zone.home.identity("service").root
     words = ("recorder", "checkpoint", "create", *zone.config, "--client", service)
-    said = zone.run(*words, "--principal", "service")
-    assert said.returncode != 0
-    assert "is in use by process" in said.stderr
-    assert "(service" in said.stderr
-    assert "act as another one (--client DIR)" in said.stderr
-    assert "end it" not in said.stderr
+    result = zone.run(*words, "--principal", "service")
+    assert result.returncode != 0
+    assert "is in use by process" in result.stderr
+    assert "(service" in result.stderr
+    assert "act as another one (--client DIR)" in result.stderr
+    assert "end it" not in result.stderr

@@ -73,7 +73,7 @@ def listening(home: ZoneHome) -> set[str]:
     }
 
 
-def made(target: str, folder: str) -> list[str]:
+def commands_of(target: str, folder: str) -> list[str]:
     """What ``make`` would run of ours."""
     words = ["make", "--dry-run", "--no-print-directory", target, f"DIR={folder}"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
@@ -82,13 +82,13 @@ def made(target: str, folder: str) -> list[str]:
 
 
 def test_make_up_and_down_run_these_commands() -> None:
-    item, two, up = made("up", "d")
+    item, two, up = commands_of("up", "d")
     init = ".venv/bin/veen zone init --directory"
     assert item.endswith(f"{init} d/z1 --name z1 --role online --medium d/medium")
     trusting = "--role offline --trust d/z1/handover --medium d/medium"
     assert two.endswith(f"{init} d/z2 --name z2 {trusting}")
     assert up == ".venv/bin/veen zone up --directory d"
-    assert made("down", "d") == [".venv/bin/veen zone down --directory d"]
+    assert commands_of("down", "d") == [".venv/bin/veen zone down --directory d"]
 
 
 @pytest.mark.timeout(1_500)

@@ -18,9 +18,9 @@ CHANGED = {"E.SIG/BUNDLE_ID", "E.FORMAT/FRAMING", "E.SEQ/COUNT", "E.SIZE/BUNDLE_
 @pytest.fixture(scope="module")
 def small() -> bytes:
     """Three events: with metadata and key, with metadata alone, with neither."""
-    made = bridge_world.World().grow(2)
-    made.grow(1, disclose=False).grow(1, tell=False, disclose=False)
-    raw: bytes = made.grow(1).bundle(2, 4)
+    world = bridge_world.World().grow(2)
+    world.grow(1, disclose=False).grow(1, tell=False, disclose=False)
+    raw: bytes = world.grow(1).bundle(2, 4)
     return raw
 
 

@@ -159,8 +159,8 @@ def genuine(grown_world: Any) -> tuple[bytes, bytes]:
 @pytest.fixture(scope="module")
 def forgeries(genuine: tuple[bytes, bytes]) -> Iterator[bytes]:
     mutator = Mutator(*genuine, seed=7)
-    made = (mutator.next() for _ in itertools.count())
-    return (raw for raw in made if raw not in genuine)
+    candidates = (mutator.next() for _ in itertools.count())
+    return (raw for raw in candidates if raw not in genuine)
 
 
 def test_no_forgery_is_accepted(forgeries: Iterator[bytes], bundle_verdict: Verdict) -> None:
@@ -179,9 +179,9 @@ def test_memory_stays_bounded_whatever_the_bytes_announce(forgeries: Iterator[by
 
 
 def test_a_large_bundle_is_verified_in_little_memory(tmp_path: Path) -> None:
-    made = bridge_world.World(body_bytes=200_000).grow(150)
+    world = bridge_world.World(body_bytes=200_000).grow(150)
     path = tmp_path / "bundle"
-    path.write_bytes(made.bundle(1, 150))
+    path.write_bytes(world.bundle(1, 150))
     assert path.stat().st_size > 28 * MIB
     with path.open("rb") as file, at_most(10 * MIB):
         verify_bundle(file, bridge_world.TRUST, None)

@@ -35,16 +35,16 @@ def cut(raw: bytes, at: int) -> bytes:
     return raw[:at]
 
 
-def verdicts(yard: Any, bag: Path, name: str, change: Change) -> list[str]:
+def verdicts(carrier_factory: Any, bag: Path, name: str, change: Change) -> list[str]:
     """What both verifiers say of a change at every byte of a file, which is put back afterwards."""
     path = bag / name
     raw = path.read_bytes()
     result = []
     for at in range(len(raw)):
         path.write_bytes(change(raw, at))
-        result.append(yard.both([bag]))
+        result.append(carrier_factory.both([bag]))
     path.write_bytes(raw)
-    assert yard.both([bag]) == "valid"
+    assert carrier_factory.both([bag]) == "valid"
     return result
 
 

@@ -60,7 +60,7 @@ def archived(z1: Site) -> dict[str, Any]:
 
 
 def states(z1: Site, kind: str) -> list[str]:
-    return [item.state for item in z1.made(kind)]
+    return [item.state for item in z1.artefacts(kind)]
 
 
 def rows(z1: Site) -> list[int]:
@@ -81,7 +81,7 @@ def test_killing_each_command_in_its_middle_leaves_what_one_clean_run_leaves(
     for run in killed:
         assert run.state == "success", run.log[-4000:]
         assert run.killed, run.dag_id
-    assert len(checkpoints(z1)) == len(z1.made("checkpoint"))
+    assert len(checkpoints(z1)) == len(z1.artefacts("checkpoint"))
     assert states(z1, "checkpoint")[-1] == "verified"
     assert carried(z1) == [(1, 20)]
     if STORED:
@@ -91,8 +91,8 @@ def test_killing_each_command_in_its_middle_leaves_what_one_clean_run_leaves(
 
 def check_stored(z1: Site, folded: list[int]) -> None:
     """What went to object storage is there once, up to each of these places."""
-    assert archived(z1)["manifest"] == z1.made("archive")[0].id
-    assert sorted(item.summary["upto_stream_seq"] for item in z1.made("fold")) == folded
+    assert archived(z1)["manifest"] == z1.artefacts("archive")[0].id
+    assert sorted(item.summary["upto_stream_seq"] for item in z1.artefacts("fold")) == folded
     table = rows(z1)
     assert table == list(range(1, len(table) + 1))
     assert len(table) > folded[-1] // 2
@@ -134,9 +134,9 @@ def test_audits_are_recorded_once_though_killed_or_two_at_once(killed: list[Run]
     (run,) = z1.run({"dag_id": "veen_audit", "kill": 5})
     assert run.state == "success", run.log[-4000:]
     assert run.killed
-    assert z1.audits() == [item.id for item in z1.made("audit")]
+    assert z1.audits() == [item.id for item in z1.artefacts("audit")]
     both = [z1.begin({"dag_id": "veen_audit"}) for _ in range(2)]
     for run in (run for item in both for run in item.ended()):
         assert run.state == "success", run.log[-4000:]
-    assert sorted(z1.audits()) == sorted(item.id for item in z1.made("audit"))
+    assert sorted(z1.audits()) == sorted(item.id for item in z1.artefacts("audit"))
     assert set(states(z1, "audit")) == {"whole"}

@@ -26,9 +26,9 @@ def test_nothing_acknowledged_is_lost_or_forked(kind: str, tmp_path: Path) -> No
         [sys.executable, SCRIPT, tmp_path, kind], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    *wrong, said = done.stdout.splitlines()
+    *wrong, summary = done.stdout.splitlines()
     assert wrong == []
-    runs, operations, writes, kills = map(int, re.findall(r"\d+", said))
+    runs, operations, writes, kills = map(int, re.findall(r"\d+", summary))
     of_writes = kind in {"enospc", "short"} and not LONG
     struck = writes if of_writes else operations
     assert runs == struck or (not LONG and runs >= struck // 8)

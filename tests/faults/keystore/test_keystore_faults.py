@@ -24,7 +24,7 @@ def test_an_identity_is_whole_or_not_there(action: str, kind: str, tmp_path: Pat
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    *wrong, said = done.stdout.splitlines()
+    *wrong, summary = done.stdout.splitlines()
     assert wrong == [], done.stderr
-    runs, operations = map(int, re.findall(r"\d+", said))
+    runs, operations = map(int, re.findall(r"\d+", summary))
     assert runs == operations > 10

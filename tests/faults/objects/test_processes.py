@@ -52,11 +52,11 @@ def test_of_processes_that_race_one_wins_the_key_and_one_moves_the_head(
     moved = []
     for turn in range(rounds):
         release(workers)
-        said = [json.loads(line_of(worker)) for worker in workers]
-        (winner,) = (number for number in everyone if said[number][0])
+        answers = [json.loads(line_of(worker)) for worker in workers]
+        (winner,) = (number for number in everyone if answers[number][0])
         assert store.objects.get(f"other/{turn}") == f"by {winner}".encode() * 5_000
         assert store.objects.get(f"same/{turn}") == b"same" * 5_000
-        moved += [str(number) for number in everyone if said[number][1]]
+        moved += [str(number) for number in everyone if answers[number][1]]
         assert (store.heads.read("head").value or b"").decode().split() == moved
         assert len(moved) == turn + 1
     for worker in workers:
@@ -92,9 +92,9 @@ def write_and_be_killed(writer: subprocess.Popen[str], chance: random.Random) ->
     time.sleep(chance.uniform(0, 0.05))
     writer.kill()
     assert writer.stdout is not None
-    said = writer.stdout.read()
+    output = writer.stdout.read()
     _kill(writer)
-    return [int(line) for line in (first + said).split()]
+    return [int(line) for line in (first + output).split()]
 
 
 def _kill(writer: subprocess.Popen[str]) -> None:

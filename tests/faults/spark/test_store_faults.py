@@ -16,7 +16,7 @@ from spark_jobs.events_table import EventsJob
 from spark_jobs.verify_log import SparkAuditPool, audit
 from support.hub import driven_hub
 from support.objects import fault_proxy
-from support.spark.table_rows import due, rows_of, said
+from support.spark.table_rows import due, read_rows, rows_of
 from veen.audit.context import Depth
 from veen.objects.port import S3Settings, StoreSettings
 from veen.objects.store import StoreRef
@@ -81,4 +81,4 @@ def test_a_table_written_among_faults_has_every_event_once(
     check_that_it_was_hit(proxy)
     table = EventTable(archived.services.to_read(), "events", archived.hub_id)
     assert outcome.refused == ()
-    assert said(rows_of(table)) == due(sealed_hub)
+    assert read_rows(rows_of(table)) == due(sealed_hub)

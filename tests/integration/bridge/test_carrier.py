@@ -245,9 +245,9 @@ def test_a_changed_byte_is_complete_but_not_intact(carrier_factory: Any, raw: by
     ids=["volumes", "parity"],
 )
 def test_refuses_to_make_too_many_volumes(carrier_factory: Any, packing: Packing) -> None:
-    made = bridge_world.World(body_bytes=60_000).grow(2)
+    world = bridge_world.World(body_bytes=60_000).grow(2)
     with pytest.raises(BadPacking):
-        carrier_factory.carry(made.bundle(1, 2), packing)
+        carrier_factory.carry(world.bundle(1, 2), packing)
 
 
 @pytest.mark.parametrize(

@@ -40,11 +40,20 @@ def stored(path: Path, identity: HubIdentity, key: SigningKey) -> Path:
     return path
 
 
-def judged(yard: Any, bags: list[Path], file: Path) -> tuple[int, int]:
+def judged(carrier_factory: Any, bags: list[Path], file: Path) -> tuple[int, int]:
     """The exit codes of both verifiers, one of which is run as its users run it."""
-    words = ("bridge", "verify", *bags, "--trust", yard.trust_dir, "--hub-identity", file, "--json")
-    done = cli_binary.called(*words, cwd=yard.root)
-    given = ["--hub-identity", str(file), str(yard.trust_dir), *map(str, bags)]
+    words = (
+        "bridge",
+        "verify",
+        *bags,
+        "--trust",
+        carrier_factory.trust_dir,
+        "--hub-identity",
+        file,
+        "--json",
+    )
+    done = cli_binary.called(*words, cwd=carrier_factory.root)
+    given = ["--hub-identity", str(file), str(carrier_factory.trust_dir), *map(str, bags)]
     try:
         return done.code, standalone.main(given)
     except SystemExit as ended:

@@ -25,9 +25,9 @@ def run(*words: str | Path, alone: bool = False, file: Path = SOURCE) -> Any:
     flags = ["-I", "-S"] if alone else ["-I"]
     command = [sys.executable, *flags, str(file), *map(str, words)]
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    said = result.stdout + result.stderr
-    assert "Traceback" not in said
-    assert "\\n" not in said
+    output = result.stdout + result.stderr
+    assert "Traceback" not in output
+    assert "\\n" not in output
     return result
 
 

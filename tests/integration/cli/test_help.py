@@ -22,10 +22,10 @@ WIDTH, MOST_LINES = 100, 42
 GLOBAL = {"--json", "--quiet", "--timeout-ms"}
 
 
-def everything(one: Any, *words: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+def everything(command: Any, *words: str) -> Iterator[tuple[tuple[str, ...], Any]]:
     """The program, its groups and its commands."""
-    yield words, one
-    for name, inner in getattr(one, "commands", {}).items():
+    yield words, command
+    for name, inner in getattr(command, "commands", {}).items():
         yield from everything(inner, *words, name)
 
 

@@ -66,6 +66,6 @@ def test_ends_with_a_code_and_a_line(
         assert done.code in range(5), (line, done)
         assert "Traceback" not in done.err
         if done.code:
-            said = [line for line in done.err.splitlines() if line.startswith("veen: ")]
-            assert len(said) == 1, (line, done)
-            assert said[0].isprintable()
+            messages = [line for line in done.err.splitlines() if line.startswith("veen: ")]
+            assert len(messages) == 1, (line, done)
+            assert messages[0].isprintable()

@@ -121,7 +121,7 @@ def test_who_is_no_principal_reads_nothing(call_in_home: Veen) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "stdin", "found"),
+    ("options", "stdin", "expected"),
     [
         (("--body", "-"), b'{"from": "stdin"}', {"body": {"from": "stdin"}}),
         (("--body", "-", "--raw"), b"\x00\xff", {"body_hex": "00ff"}),
@@ -131,12 +131,12 @@ def test_who_is_no_principal_reads_nothing(call_in_home: Veen) -> None:
     ids=["stdin", "raw stdin", "file", "empty"],
 )
 def test_a_body_comes_from_where_it_is_said(
-    options: tuple[str, ...], stdin: bytes, found: dict[str, Any], cli_home: Path, detail: Any
+    options: tuple[str, ...], stdin: bytes, expected: dict[str, Any], cli_home: Path, detail: Any
 ) -> None:
     (cli_home / "body.json").write_text('["file"]')
     sent = detail("send", *by("me"), *LINE, *options, stdin=stdin)
     (read,) = detail("stream", *BEARER, *LINE, "--from", sent["stream_seq"])
-    assert {name: read[name] for name in ("body", "body_hex") if name in read} == found
+    assert {name: read[name] for name in ("body", "body_hex") if name in read} == expected
 
 
 def test_the_header_is_as_it_was_given(detail: Callable[..., Any]) -> None:

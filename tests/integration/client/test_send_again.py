@@ -58,24 +58,24 @@ def steps() -> Any:
         @staticmethod
         def taken_but_refused(man: Any, request: Any) -> bytes:
             """The hub takes them all, and the client is told that a capability is missing."""
-            said = cbor2.loads(man.ask(request.raw).body)
+            answer = cbor2.loads(man.ask(request.raw).body)
             error = {1: 1, 2: "E.CAP", 3: "no", 4: {"detail_enum": "CAP_MISSING"}}
-            said[2] = [{2: error} for _ in said[2]]
-            return man_in_the_middle.answer(200, cbor2.dumps(said)).raw
+            answer[2] = [{2: error} for _ in answer[2]]
+            return man_in_the_middle.answer(200, cbor2.dumps(answer)).raw
 
     return Steps
 
 
 @pytest.fixture
 def between() -> Iterator[Callable[[Any], Any]]:
-    made: list[Any] = []
+    proxies: list[Any] = []
 
     def make(hub: Any) -> Any:
-        made.append(man_in_the_middle.Middle(hub.port))
-        return made[-1]
+        proxies.append(man_in_the_middle.Middle(hub.port))
+        return proxies[-1]
 
     yield make
-    for item in made:
+    for item in proxies:
         item.close()
 
 

@@ -18,7 +18,7 @@ from veen.errors import Code, Failure, Malformed, Rejected
 from veen.wire.api import ErrorEnvelope, ReadyResponse, SubmitRequest
 
 GOOD = ReadyResponse(ok=True, hub_ts=7)
-PATIENCE = RetryPolicy(attempts=3, first_sec=1.0, most_sec=4.0, timeout_sec=1.0)
+RETRY = RetryPolicy(attempts=3, first_sec=1.0, most_sec=4.0, timeout_sec=1.0)
 Answer = tuple[int, dict[str, str], bytes]
 
 
@@ -44,8 +44,8 @@ class Server:
                 if answer is None:
                     self.close_connection = True
                     return
-                status, headers, said = answer
-                self.say(status, said, headers)
+                status, headers, body = answer
+                self.say(status, body, headers)
 
             post = get
 
@@ -66,16 +66,16 @@ def waits() -> list[float]:
 
 @pytest.fixture
 def make(server: Server, waits: list[float]) -> Iterator[Callable[..., Transport]]:
-    made: list[Transport] = []
+    transports: list[Transport] = []
 
     def transport(**more: Any) -> Transport:
         around = client_producer.a_world(sleep=waits.append, random=random.Random(5).randbytes)
-        usual: dict[str, Any] = {"runtime": around, "retry_policy": PATIENCE}
-        made.append(Transport(server.url, **(usual | more)))
-        return made[-1]
+        usual: dict[str, Any] = {"runtime": around, "retry_policy": RETRY}
+        transports.append(Transport(server.url, **(usual | more)))
+        return transports[-1]
 
     yield transport
-    for item in made:
+    for item in transports:
         item.close()
 
 
@@ -136,8 +136,8 @@ def test_retry_after_is_waited_for_but_not_for_ever(
 def test_other_advice_is_none(
     advice: str, server: Server, make: Callable[..., Any], waits: list[float]
 ) -> None:
-    said = {"Retry-After": advice.encode().decode("latin-1")}
-    server.answers += [error(503, said, code=Code.UNAVAILABLE.value), good()]
+    headers = {"Retry-After": advice.encode().decode("latin-1")}
+    server.answers += [error(503, headers, code=Code.UNAVAILABLE.value), good()]
     assert make().get("/readyz", ReadyResponse) == GOOD
     assert waits[0] < 1
 
@@ -192,5 +192,5 @@ def test_a_pause_is_jittered_under_a_bound(
     attempt: int, retry_after: int | None, fraction: float
 ) -> None:
     least = retry_after or 0
-    pause = PATIENCE.pause(attempt, retry_after, fraction)
+    pause = RETRY.pause(attempt, retry_after, fraction)
     assert least <= pause <= least + min(4.0, 2.0 ** min(attempt, 20))

@@ -39,9 +39,9 @@ def a_hub(folder: Path) -> tuple[str, ...]:
     return ("hub", "start", "--foreground", "--workers", "1", *where)
 
 
-def until(found: object, what: str) -> None:
+def until(happened: object, what: str) -> None:
     deadline = time.monotonic() + 60
-    while not found():  # type: ignore[operator]
+    while not happened():  # type: ignore[operator]
         assert time.monotonic() < deadline, what
         time.sleep(0.05)
 
@@ -64,10 +64,10 @@ def test_a_failure_names_the_command_the_reason_and_the_section_of_the_runbook(
     words = ("hub", "retention", "--data-dir", str(tmp_path))
     with pytest.raises(CommandFailed) as failed:
         a_command(*words).answer(SECTION)
-    said = str(failed.value)
-    assert said.startswith(f"veen hub retention --data-dir {tmp_path} ended with 4: ")
-    assert "has no log" in said
-    assert said.endswith(f'What to do: docs/runbook.md, section "{SECTION}"')
+    message = str(failed.value)
+    assert message.startswith(f"veen hub retention --data-dir {tmp_path} ended with 4: ")
+    assert "has no log" in message
+    assert message.endswith(f'What to do: docs/runbook.md, section "{SECTION}"')
     assert not failed.value.is_final
     assert f"$ veen {' '.join(words)}" in caplog.text
 

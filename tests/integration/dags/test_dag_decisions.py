@@ -72,8 +72,8 @@ def verified(*rows: dict[str, Any], run: str = "run-1") -> dict[str, Any]:
     now = context(run)
     came = [{"key": row["bundle_id"], "bags": row["bags"]} for row in rows]
     write_run_file(now, "carriers", came)
-    for made in imported.verified_artefacts(CommandAnswer(0, {"carriers": list(rows)}), now):
-        write_artefact(this_zone(), made, now)
+    for artefact in imported.verified_artefacts(CommandAnswer(0, {"carriers": list(rows)}), now):
+        write_artefact(this_zone(), artefact, now)
     return now
 
 
@@ -84,8 +84,8 @@ def answered(*people: tuple[str, str], needed: int = 2) -> Any:
         for n, (name, decision) in enumerate(people, 1)
     ]
     noted = [
-        Trace(task.ti_id, name, name, said)
-        for task, (name, said) in zip(tasks, people, strict=True)
+        Trace(task.ti_id, name, name, answer)
+        for task, (name, answer) in zip(tasks, people, strict=True)
     ]
     left: list[Trace | None] = [*noted, *[None] * (needed - len(noted))]
     return {task.task_id: task for task in tasks}, left
@@ -186,8 +186,8 @@ def test_who_let_a_bundle_in_is_not_forgotten_when_it_goes_in_later() -> None:
         write_artefact(this_zone(), artefact, now)
     later = verified(row(A), run="run-2")
     imported.decided_argv(later, Decision())
-    (made,) = imported.let_in(CommandAnswer(0, {"carriers": [row(A, "imported")]}), later)
-    assert made.summary["decided_by"] == ["ada: Approve", "bob: Approve"]
+    (artefact,) = imported.let_in(CommandAnswer(0, {"carriers": [row(A, "imported")]}), later)
+    assert artefact.summary["decided_by"] == ["ada: Approve", "bob: Approve"]
 
 
 def test_h06_junk_does_not_push_a_bundle_out_and_refused_carriers_are_a_count_at_the_end() -> None:

@@ -189,20 +189,20 @@ def test_where_there_is_no_storage_a_run_says_so(operators: ModuleType, zone: Pa
 
 
 def test_a_state_does_not_go_back(operators: ModuleType, zone: Path) -> None:
-    def made(state: str, is_news: bool = True) -> DagArtefact:
+    def in_state(state: str, is_news: bool = True) -> DagArtefact:
         return DagArtefact(
             kind="checkpoint", id="c", state=state, final="verified", is_news=is_news
         )
 
-    def after(one: DagArtefact) -> str | None:
-        a_judge(operators, lambda _: [one]).execute(context())
+    def after(artefact: DagArtefact) -> str | None:
+        a_judge(operators, lambda _: [artefact]).execute(context())
         return artefact_state(load(zone), "checkpoint", "c")
 
-    assert after(made("signed")) == "signed"
-    assert after(made("verified")) == "verified"
-    assert after(made("signed")) == "verified"
+    assert after(in_state("signed")) == "signed"
+    assert after(in_state("verified")) == "verified"
+    assert after(in_state("signed")) == "verified"
     with pytest.raises(Exception, match="nothing is new"):
-        after(made("signed", is_news=False))
+        after(in_state("signed", is_news=False))
 
 
 @pytest.mark.parametrize(

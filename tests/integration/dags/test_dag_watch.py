@@ -44,7 +44,7 @@ def test_a_signed_carrier_is_told_of_and_messages_are_counted(
     plugins = ROOT / "plugins"
     online = counted(z1, plugins)
     assert online[1] - online[0] >= 7
-    detail = said(z2, plugins, lambda: None)
+    detail = watched_lines(z2, plugins, lambda: None)
     assert "TOLD {'carriers': 1}" in detail
     assert "DUE [False, False, True]" in detail
 
@@ -52,11 +52,11 @@ def test_a_signed_carrier_is_told_of_and_messages_are_counted(
 def counted(z1: Site, plugins: Path) -> list[int]:
     (z1.home.zone().dags.medium / "agb0" / "any").mkdir(parents=True)
     (z1.home.zone().dags.medium / "agb0" / "any" / "carrier.sig").touch()
-    lines = said(z1, plugins, lambda: z1.emit(7))
+    lines = watched_lines(z1, plugins, lambda: z1.emit(7))
     return [int(line.split()[1]) for line in lines if line.startswith("TAKEN")]
 
 
-def said(site: Site, plugins: Path, between: object) -> list[str]:
+def watched_lines(site: Site, plugins: Path, between: object) -> list[str]:
     process = subprocess.Popen(
         [sys.executable, "-P", "-c", SCRIPT, str(site.file), str(plugins)],
         env=site.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,

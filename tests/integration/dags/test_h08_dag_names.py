@@ -55,14 +55,14 @@ def test_h08_no_name_on_a_medium_fails_the_tasks_of_an_import(medium: Path) -> N
     write_run_file(detail, "carriers", came)
     words = imported.verify_argv(detail)
     command = [sys.executable, "-m", "cli.main", *words, "--json"]
-    said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert said.returncode == 3, said.stderr
-    rows = json.loads(said.stdout)
-    made = imported.verified_artefacts(CommandAnswer(3, rows), detail)
-    assert len({artefact.id for artefact in made}) == len(came)
-    assert {artefact.state for artefact in made} == {"refused"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 3, done.stderr
+    rows = json.loads(done.stdout)
+    artefacts = imported.verified_artefacts(CommandAnswer(3, rows), detail)
+    assert len({artefact.id for artefact in artefacts}) == len(came)
+    assert {artefact.state for artefact in artefacts} == {"refused"}
     zone = load(Path(os.environ["VEEN_ZONE"]))
-    for artefact in made:
+    for artefact in artefacts:
         write_artefact(zone, artefact, detail)
     words = imported.import_argv(context("import", medium=str(medium)))
     assert all(word.isascii() for word in words)

@@ -47,13 +47,13 @@ def resolved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return result["services"]  # type: ignore[no-any-return]
 
 
-def networks(one: dict[str, Any]) -> set[str]:
-    return set(one.get("networks") or ())
+def networks(service: dict[str, Any]) -> set[str]:
+    return set(service.get("networks") or ())
 
 
-def sources(one: dict[str, Any]) -> set[str]:
+def sources(service: dict[str, Any]) -> set[str]:
     """Of its volumes, with what it may do."""
-    volumes = one.get("volumes", ())
+    volumes = service.get("volumes", ())
     return {f"{v['source']}:{v['target']}" if isinstance(v, dict) else v for v in volumes}
 
 
@@ -137,12 +137,12 @@ def test_every_volume_that_our_user_writes_is_made_as_theirs_in_the_image(
         for volume in our.get("volumes", ())
         if isinstance(volume, str) and not volume.endswith(":ro")
     }
-    (made,) = re.findall(
+    (created,) = re.findall(
         r"install -d -o veen -g veen -m 0700 (.+)$",
         (DOCKER / "Dockerfile").read_text().replace("\\\n", ""),
         re.MULTILINE,
     )
-    assert written <= set(made.split())
+    assert written <= set(created.split())
     assert {"/zone", "/medium", "/data", "/zone/hub/keys"} <= written
 
 

@@ -20,9 +20,9 @@ def planned(tmp_path: Path, **environment: str) -> list[str]:
 
 def test_h29_uv_is_installed_by_the_hashes_of_the_lock(tmp_path: Path) -> None:
     lines = planned(tmp_path)
-    (made,) = [line for line in lines if "/uv.lock" in line and line.startswith("sed")]
+    (command,) = [line for line in lines if "/uv.lock" in line and line.startswith("sed")]
     subprocess.run(["mkdir", "-p", tmp_path / "venv"], check=True)
-    subprocess.run(["bash", "-c", made], cwd=ROOT, check=True)
+    subprocess.run(["bash", "-c", command], cwd=ROOT, check=True)
     pinned = (tmp_path / "venv" / "uv.lock").read_text()
     assert pinned.startswith("uv==")
     assert pinned.count("uv==") == 1

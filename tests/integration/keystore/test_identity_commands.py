@@ -61,11 +61,11 @@ def test_a_passphrase_from_a_file_or_the_environment_protects(tmp_path: Path) ->
     secret = tmp_path / "secret"
     secret.write_text(SECRET + "\n")
     root = tmp_path / "client"
-    made = document("keygen", "--out", root, "--passphrase-file", secret, "--prekey-days", 30)
-    assert made["protection"] == "argon2id"
-    assert made["prekeys"][0]["expires_at"] == made["created_at"] + 30 * 86_400
+    created = document("keygen", "--out", root, "--passphrase-file", secret, "--prekey-days", 30)
+    assert created["protection"] == "argon2id"
+    assert created["prekeys"][0]["expires_at"] == created["created_at"] + 30 * 86_400
     turned = document("id", "rotate", "--client", root, VEEN_PASSPHRASE=SECRET)
-    assert turned["retired_client_id"] == made["client_id"] != turned["client_id"]
+    assert turned["retired_client_id"] == created["client_id"] != turned["client_id"]
     identity = ClientDir(root).open(SECRET.encode())
     assert identity.client_id.hex() == turned["client_id"]
 
@@ -111,7 +111,7 @@ def test_another_passphrase_is_one_clear_line(tmp_path: Path) -> None:
 
 
 def test_refusals_are_one_line_and_a_code(plain: Path, tmp_path: Path) -> None:
-    for arguments, said in (
+    for arguments, message in (
         (
             ("keygen", "--out", "/dev/null/x", "--insecure-plain", "--quiet"),
             "/dev/null: File exists",
@@ -122,16 +122,16 @@ def test_refusals_are_one_line_and_a_code(plain: Path, tmp_path: Path) -> None:
     ):
         done = veen(*arguments)
         assert (done.returncode, len(done.stderr.splitlines())) == (USAGE, 1)
-        assert said in done.stderr
+        assert message in done.stderr
 
 
 def test_show_needs_no_passphrase_and_tells_no_secret(tmp_path: Path) -> None:
     root = tmp_path / "client"
-    made = document("keygen", "--out", root, VEEN_PASSPHRASE=SECRET)
+    created = document("keygen", "--out", root, VEEN_PASSPHRASE=SECRET)
     shown = document("id", "show", "--client", root)
-    assert shown == {**made, "labels": []}
+    assert shown == {**created, "labels": []}
     lines = veen("id", "show", "--client", root).stdout.splitlines()
-    assert f"client_id: {made['client_id']}" in lines
+    assert f"client_id: {created['client_id']}" in lines
     assert "protection: argon2id" in lines
     identity = ClientDir(root).open(SECRET.encode())
     for secret in (*identity.readers(), identity.outbox_key):
@@ -177,8 +177,8 @@ def test_a_damaged_state_is_told(plain: Path) -> None:
 @pytest.mark.parametrize(("second", "code"), [(SECRET, 0), ("mistyped", USAGE)])
 def test_a_terminal_is_asked_twice(second: str, code: int, tmp_path: Path) -> None:
     root = tmp_path / "client"
-    said = _on_a_terminal(["keygen", "--out", str(root)], [SECRET, second], code)
-    assert SECRET not in said
+    output = _on_a_terminal(["keygen", "--out", str(root)], [SECRET, second], code)
+    assert SECRET not in output
     assert root.exists() == (code == 0)
     if code == 0:
         ClientDir(root).open(SECRET.encode())
@@ -189,17 +189,17 @@ def _on_a_terminal(arguments: list[str], answers: list[str], code: int) -> str:
     pid, terminal = pty.fork()
     if pid == 0:
         os.execve(PROGRAM, [PROGRAM, *arguments], environment())
-    said = ""
+    output = ""
     deadline = time.monotonic() + 60
     for answer in answers:
-        asked = len(said)
-        while not said[asked:].endswith(": ") and time.monotonic() < deadline:
-            said += os.read(terminal, 1024).decode()
+        asked = len(output)
+        while not output[asked:].endswith(": ") and time.monotonic() < deadline:
+            output += os.read(terminal, 1024).decode()
         os.write(terminal, answer.encode() + b"\n")
     if code:
-        while "do not match" not in said and time.monotonic() < deadline:
-            said += os.read(terminal, 1024).decode()
+        while "do not match" not in output and time.monotonic() < deadline:
+            output += os.read(terminal, 1024).decode()
         os.close(terminal)
     status = os.waitpid(pid, 0)[1]
-    assert code or os.waitstatus_to_exitcode(status) == 0, said
-    return said
+    assert code or os.waitstatus_to_exitcode(status) == 0, output
+    return output

@@ -116,8 +116,8 @@ def test_of_two_makers_one_wins(tmp_path: Path) -> None:
             assert maker.stdin is not None
             maker.stdin.write("x")
             maker.stdin.flush()
-        said = [maker.communicate()[0].strip() for maker in makers]
-        (winner,) = [item for item in said if item != "no"]
+        outputs = [maker.communicate()[0].strip() for maker in makers]
+        (winner,) = [item for item in outputs if item != "no"]
         assert client.open(b"p").client_id.hex() == client.read_card().client_id.hex() == winner
         with pytest.raises(IdentityExists):
             client.create(now=NOW, random=os.urandom, passphrase=None)

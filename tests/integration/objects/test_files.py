@@ -21,9 +21,9 @@ SCRIPT = SUPPORT / "objects" / "disk_faults.py"
 
 @pytest.fixture
 def layout(tmp_path: Path) -> StoreLayout:
-    made = StoreLayout(tmp_path / "store")
-    made.prepare()
-    return made
+    result = StoreLayout(tmp_path / "store")
+    result.prepare()
+    return result
 
 
 @pytest.fixture
@@ -40,9 +40,9 @@ def test_no_fault_of_the_disk_loses_or_tears_an_object(kind: str, quick_folder: 
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    *wrong, said = done.stdout.splitlines()
+    *wrong, summary = done.stdout.splitlines()
     assert wrong == []
-    assert int(said.split()[0]) > 60
+    assert int(summary.split()[0]) > 60
 
 
 def test_objects_are_private_and_read_only(layout: StoreLayout, objects: FileObjects) -> None:

@@ -42,8 +42,8 @@ def test_the_page_of_a_run_tells_apart_what_it_made_and_what_it_saw(
     zone.keep(id="new", run_id="second")
     asked = {"dag_id": "veen_checkpoint", "run_id": "second", "artefacts": runs(zone, "second")}
     html = render("veen_page_run.html", PageFrame("", NOW), **asked)
-    made, _, seen = html.partition("seen again by this run")
-    assert ("/checkpoint/new" in made, "/checkpoint/old" in made) == (True, False)
+    written, _, seen = html.partition("seen again by this run")
+    assert ("/checkpoint/new" in written, "/checkpoint/old" in written) == (True, False)
     assert ("/checkpoint/new" in seen, "/checkpoint/old" in seen) == (False, True)
 
 

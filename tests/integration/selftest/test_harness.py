@@ -146,11 +146,13 @@ def test_what_failed_is_told_even_to_who_wants_errors_only(tmp_path: Path) -> No
 
 
 def test_the_same_run_says_the_same(tmp_path: Path) -> None:
-    said = [selftest_run.run(tmp_path, "props", "--json", "--count", 3, "--only", "range-proofs")]
-    said.append(
+    outputs = [
+        selftest_run.run(tmp_path, "props", "--json", "--count", 3, "--only", "range-proofs")
+    ]
+    outputs.append(
         selftest_run.run(tmp_path, "props", "--json", "--count", 3, "--only", "range-proofs")
     )
-    first, second = (item.document for item in said)
+    first, second = (item.document for item in outputs)
     for item in (*first["steps"], *second["steps"]):
         item.pop("seconds")
     assert first == second

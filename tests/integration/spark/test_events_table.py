@@ -24,7 +24,7 @@ from spark_jobs.event_files import (
 from spark_jobs.events_table import EventsJob, learn_streams
 from support.audit import audit_files
 from support.spark import failing_store
-from support.spark.table_rows import due, rows_of, said
+from support.spark.table_rows import due, read_rows, rows_of
 from veen.crypto import SigningKey
 from veen.errors import Untrusted, VeenError
 from veen.limits import Limits
@@ -62,7 +62,7 @@ def test_every_sealed_event_is_a_row_and_only_new_ones_are_added(
     outcome = job(sealed_hub, audit_terms).run(spark_session.sparkContext)
     table = the_table(sealed_hub)
     rows = rows_of(table)
-    assert said(rows) == due(sealed_hub)
+    assert read_rows(rows) == due(sealed_hub)
     assert outcome.rows == len(rows) > 40
     unopened = [row for row in rows if not row["opened"]]
     assert len(unopened) == outcome.rows - outcome.opened > 5
@@ -79,19 +79,19 @@ def test_every_sealed_event_is_a_row_and_only_new_ones_are_added(
     added = job(sealed_hub, audit_terms).run(spark_session.sparkContext)
     assert 0 < added.rows < 40
     assert set(before) < set(table.files())
-    assert said(rows_of(table)) == due(sealed_hub)
+    assert read_rows(rows_of(table)) == due(sealed_hub)
 
 
 def test_answers_that_are_lost_put_no_event_twice(
     spark_session: SparkSession, sealed_hub: Any, audit_terms: Any, tmp_path: Path
 ) -> None:
     settings = sealed_hub.archived.settings
-    services = failing_store.LosingDoor(settings, marks=tmp_path / "lost")
+    services = failing_store.LosingStore(settings, marks=tmp_path / "lost")
     outcome = job(sealed_hub, audit_terms, services).run(spark_session.sparkContext)
     table = the_table(sealed_hub)
     assert len(list((tmp_path / "lost").iterdir())) >= failing_store.LOST
     assert outcome.rows == len(rows_of(table))
-    assert said(rows_of(table)) == due(sealed_hub)
+    assert read_rows(rows_of(table)) == due(sealed_hub)
     keys = set(table.store.objects.keys(f"{table.prefix}/"))
     data = {key for key in keys if "/_manifest/" not in key}
     assert data == {file.key for file in table.files()}
@@ -110,7 +110,7 @@ def test_the_folders_of_a_table_are_its_partitions(
     assert dict(result.dtypes)["stream"] == "string"
     assert dict(result.dtypes)["day"] == "date"
     rows = [row.asDict() for row in result.collect()]
-    assert said(rows) == due(sealed_hub)
+    assert read_rows(rows) == due(sealed_hub)
     assert all(row["stream"] == row["stream_id"].hex() for row in rows)
     assert {row["day"].isoformat() for row in rows} == {file.day for file in table.files()}
     stream, day = rows[0]["stream"], rows[0]["day"]
@@ -210,12 +210,12 @@ def test_a_control_log_with_a_fault_is_refused(sealed_hub: Any, audit_terms: Any
         learn_streams(archived.services, archived.hub_id, audit_terms)
 
 
-@pytest.mark.parametrize("said", [[], ["--plaintext-at-rest", "no"]])
+@pytest.mark.parametrize("arguments", [[], ["--plaintext-at-rest", "no"]])
 def test_plaintext_at_rest_is_refused_unless_it_is_asked_for(
-    capsys: pytest.CaptureFixture[str], said: list[str]
+    capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
     options = ["--store", "file:///nowhere", "--hub-id", "00" * 32, "--client", "x"]
-    assert events_table.main([*options, *said]) == events_table.REFUSED
+    assert events_table.main([*options, *arguments]) == events_table.REFUSED
     assert "in the clear" in capsys.readouterr().err
 
 

@@ -124,7 +124,7 @@ def test_a_span_of_time_whose_followers_are_not_read_gives_the_same_bytes(
     first: float | None,
     last: float,
 ) -> None:
-    times = sorted(item["hub_ts"] for item in world.made)
+    times = sorted(item["hub_ts"] for item in world.plain_items)
     ends = {
         name: timestamp.render(times[int(share * len(times))] * 1_000)
         for name, share in (("from", first), ("to", last))

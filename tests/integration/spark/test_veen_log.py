@@ -22,17 +22,17 @@ from veen.objects.port import S3Settings
 LABEL, OTHER = b"l" * 32, b"o" * 32
 
 
-def table(spark: SparkSession, found: Any) -> DataFrame:
+def table(spark: SparkSession, archive: Any) -> DataFrame:
     spark.dataSource.register(VeenLog)
-    options = {"store": found.url, "hub_id": found.hub_id.hex()}
-    if isinstance(found.settings, S3Settings):
-        options |= {"endpoint": found.settings.endpoint, "addressing": "path"}
+    options = {"store": archive.url, "hub_id": archive.hub_id.hex()}
+    if isinstance(archive.settings, S3Settings):
+        options |= {"endpoint": archive.settings.endpoint, "addressing": "path"}
     return spark.read.format("veen_log").options(**options).load()
 
 
-def segments(found: Any) -> dict[str, Any]:
+def segments(archived: Any) -> dict[str, Any]:
     """Every sealed chunk of an archive by its file."""
-    archive = found.archive
+    archive = archived.archive
     return {
         layout.chunk(segment.name(label.label)): (label, segment)
         for label in archive.labels(archive.latest())
@@ -40,10 +40,10 @@ def segments(found: Any) -> dict[str, Any]:
     }
 
 
-def entries_of(found: Any) -> list[tuple[Any, ...]]:
+def entries_of(archive: Any) -> list[tuple[Any, ...]]:
     """All sealed entries, read from the directory without any of the code under test."""
     rows = []
-    for path in sorted((found.root / "log").glob("*.log")):
+    for path in sorted((archive.root / "log").glob("*.log")):
         for at, _, entry in read_entries(path.read_bytes(), Limits()):
             msg, receipt = entry.msg(), entry.receipt()
             rows.append(
@@ -71,12 +71,12 @@ def test_every_field_of_every_sealed_entry(
     assert len(rows) >= 24
 
 
-def keep_only(found: Any, needed: Callable[[Any, Any], bool]) -> int:
+def keep_only(archive: Any, needed: Callable[[Any, Any], bool]) -> int:
     """Delete every chunk that is not needed; how many are left."""
-    chunks = segments(found)
+    chunks = segments(archive)
     for file, (label, segment) in chunks.items():
         if not needed(label, segment):
-            found.plant(file, None)
+            archive.plant(file, None)
     left = sum(needed(*chunk) for chunk in chunks.values())
     assert 0 < left < len(chunks)
     return left

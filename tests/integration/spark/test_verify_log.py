@@ -28,39 +28,39 @@ PLANTS = (
 
 
 def by_spark(
-    spark: SparkSession, found: Any, terms: AuditTerms, partitions: int | None = None
+    spark: SparkSession, archive: Any, terms: AuditTerms, partitions: int | None = None
 ) -> AuditReport:
-    inventory = in_archive(found.services, found.hub_id)
+    inventory = in_archive(archive.services, archive.hub_id)
     pool = SparkAuditPool(spark.sparkContext, inventory.files, partitions).pool()
     return audit(inventory, terms, Depth.FULL, pool)
 
 
-def in_process(found: Any, terms: AuditTerms, depth: Depth = Depth.FULL) -> AuditReport:
-    inventory = in_archive(found.services, found.hub_id)
+def in_process(archive: Any, terms: AuditTerms, depth: Depth = Depth.FULL) -> AuditReport:
+    inventory = in_archive(archive.services, archive.hub_id)
     return audit(inventory, terms, depth, here(inventory.files))
 
 
-def place_in(found: Any, start_seq: int = 9) -> Any:
+def place_in(archive: Any, start_seq: int = 9) -> Any:
     """A sealed chunk of the plain stream, and what the planting of faults needs to know of it."""
-    names = [layout.parse_chunk(f"log/{path.name}") for path in (found.root / "log").iterdir()]
+    names = [layout.parse_chunk(f"log/{path.name}") for path in (archive.root / "log").iterdir()]
     labels = {name.label for name in names if name and name.start_seq == 9}
     (name,) = (
         name for name in names if name and name.label in labels and name.start_seq == start_seq
     )
-    (seed,) = (found.root / "keys").iterdir()
-    size = (found.root / layout.chunk(name)).stat().st_size // 8
+    (seed,) = (archive.root / "keys").iterdir()
+    size = (archive.root / layout.chunk(name)).stat().st_size // 8
     return audit_plants.Place(name, size, SigningKey(seed.read_bytes()))
 
 
-def plant(found: Any, fault: str, place: Any) -> None:
+def plant(archive: Any, fault: str, place: Any) -> None:
     """The same damage in the directory and in the archive."""
-    before = {f"log/{path.name}": path.read_bytes() for path in (found.root / "log").iterdir()}
+    before = {f"log/{path.name}": path.read_bytes() for path in (archive.root / "log").iterdir()}
     after = dict(before)
     getattr(audit_plants, fault)(after, place)
     changed = [name for name in before if after.get(name) != before[name]]
     assert changed
     for name in changed:
-        found.plant(name, after.get(name))
+        archive.plant(name, after.get(name))
 
 
 def test_a_sound_archive_gives_the_report_of_the_hub(

@@ -201,15 +201,15 @@ def test_an_id_that_ends_like_another_is_another(tmp_path: Path) -> None:
 
 
 def test_pages_go_back_in_time_and_miss_nothing(tmp_path: Path) -> None:
-    made = [an_artefact(id=f"{n:03d}", made_at=1_000 + n // 3) for n in range(20)]
-    for item in made:
+    artefacts = [an_artefact(id=f"{n:03d}", made_at=1_000 + n // 3) for n in range(20)]
+    for item in artefacts:
         write(tmp_path, item)
     pages: list[str] = []
     page = newest(tmp_path, "export", 6)
     while page:
         pages += [item.id for item in page]
         page = newest(tmp_path, "export", 6, before=page[-1].name)
-    assert pages == [item.id for item in reversed(made)]
+    assert pages == [item.id for item in reversed(artefacts)]
 
 
 def test_what_is_not_returned_is_not_read(tmp_path: Path) -> None:

@@ -68,8 +68,8 @@ def orphan() -> Iterator[Born]:
     result.send(signal.SIGKILL)
 
 
-def session_of(one: Born) -> int:
-    stat = stat_of(one.pid)
+def session_of(process: Born) -> int:
+    stat = stat_of(process.pid)
     assert stat is not None
     return stat.session
 
@@ -208,12 +208,12 @@ def test_h23_an_ended_part_is_started_again_with_backoff_up_to_a_limit(tmp_path:
     assert delays[:4] == [1, 2, 4, 8]
     assert delays[LIMIT - 1 :] == [LONGEST_DELAY_SEC] * 3
     for number, delay in enumerate(delays, start=1):
-        said = at.ended()
-        assert said is not None
-        assert said.startswith("p ended with 3: ")
-        assert "no such table" in said
+        messages = at.ended()
+        assert messages is not None
+        assert messages.startswith("p ended with 3: ")
+        assert "no such table" in messages
         assert at.part.is_failing is (number >= LIMIT)
-        assert ("5 times in a row" in said) is (number == LIMIT)
+        assert ("5 times in a row" in messages) is (number == LIMIT)
         assert at.look(delay - 0.5) is None
         assert at.look(0.5) == f"p: started again, restart {number}"
     at.ended()

@@ -15,7 +15,7 @@ WARNED = "the disk is full in 3.0 days"
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "found"),
+    ("status", "body", "expected"),
     [
         (200, {"ok": True}, Readiness(None)),
         (200, {"ok": True, "warnings": [WARNED]}, Readiness(None, (WARNED,))),
@@ -24,13 +24,15 @@ WARNED = "the disk is full in 3.0 days"
         (200, [], Readiness("expected a JSON object as its answer")),
     ],
 )
-def test_h32_readiness_is_told_as_the_hub_says_it(status: int, body: Any, found: Readiness) -> None:
+def test_h32_readiness_is_told_as_the_hub_says_it(
+    status: int, body: Any, expected: Readiness
+) -> None:
     class Handler(Answering):
         def get(self) -> None:
             self.say(status, json.dumps(body).encode())
 
     with served(Handler) as url:
-        assert readiness(url) == found
+        assert readiness(url) == expected
 
 
 def test_h32_a_hub_that_does_not_answer_is_not_ready() -> None:

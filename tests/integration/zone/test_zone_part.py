@@ -59,8 +59,8 @@ def test_a_hub_runs_by_itself_and_says_so(home: ZoneHome, hub: subprocess.Popen[
 
 def test_where_people_reach_a_zone_can_be_said(tmp_path: Path) -> None:
     where = ("--listen", "0.0.0.0", "--ports", "8080,8090,8081")
-    made = ended("init", "--directory", tmp_path / "zone", "--name", "z1", *where)
-    assert made.returncode == 0, made.stderr
+    done = ended("init", "--directory", tmp_path / "zone", "--name", "z1", *where)
+    assert done.returncode == 0, done.stderr
     file = tmp_path / "zone" / "veen.toml"
     assert zones.load(file).airflow.listen == "0.0.0.0:8081"
     assert hub_settings.load(file).url == "http://127.0.0.1:8080"

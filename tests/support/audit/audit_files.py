@@ -65,10 +65,10 @@ def _lay_checkpoint(
     is_hourly = taken[0].msg.profile_id == HOURLY.profile_id()
     epoch = HOURLY.epoch(taken[0].receipt.hub_ts) if is_hourly else 0
     files[layout.peaks(label, peaks.size)] = PeakSnapshot.of(label, peaks).encode()
-    made = Checkpoint(
+    checkpoint = Checkpoint(
         label_prev=label, label_curr=label, upto_seq=peaks.size, mmr_root=peaks.root(), epoch=epoch
     ).signed(HUB)
-    files[layout.checkpoint(label, peaks.size)] = made.encode()
+    files[layout.checkpoint(label, peaks.size)] = checkpoint.encode()
     files[layout.CHECKPOINT_BINDING] += CheckpointBinding(
         hub_id=IDENTITY.hub_id, key_id=IDENTITY.current.key_id, label=label, epoch=epoch,
         upto_seq=peaks.size, mmr_root=peaks.root(),

@@ -16,7 +16,7 @@ from veen.log import layout
 from veen.log.chunk import ChunkSummary, PeakSnapshot
 from veen.log.layout import ChunkName
 
-Found = tuple[str, int, str]
+Finding = tuple[str, int, str]
 STRANGER = SigningKey(bytes(32))
 
 
@@ -32,36 +32,36 @@ class Place(NamedTuple):
         return layout.chunk(self.name)
 
 
-Plant = Callable[[Files, Place], list[Found]]
+Plant = Callable[[Files, Place], list[Finding]]
 
 
 def edit(files: Files, place: Place, change: Callable[[list[Any]], object]) -> None:
     files[place.file] = audit_files.forged(files[place.file], change)
 
 
-def flip(files: Files, place: Place) -> list[Found]:
+def flip(files: Files, place: Place) -> list[Finding]:
     raw, at = bytearray(files[place.file]), 3 * place.size + 300
     raw[at] ^= 4
     files[place.file] = bytes(raw)
     return [(place.file, 3 * place.size, "FRAME")]
 
 
-def drop(files: Files, place: Place) -> list[Found]:
+def drop(files: Files, place: Place) -> list[Finding]:
     edit(files, place, lambda entries: entries.pop(3))
     return [(place.file, 3 * place.size, "MISSING")]
 
 
-def drop_first(files: Files, place: Place) -> list[Found]:
+def drop_first(files: Files, place: Place) -> list[Finding]:
     edit(files, place, lambda entries: entries.pop(0))
     return [(place.file, 0, "MISSING")]
 
 
-def drop_last(files: Files, place: Place) -> list[Found]:
+def drop_last(files: Files, place: Place) -> list[Finding]:
     edit(files, place, lambda entries: entries.pop())
     return [(place.file, 7 * place.size, "NAME")]
 
 
-def swap(files: Files, place: Place) -> list[Found]:
+def swap(files: Files, place: Place) -> list[Finding]:
     def change(entries: list[Any]) -> None:
         entries[2], entries[3] = entries[3], entries[2]
 
@@ -69,12 +69,12 @@ def swap(files: Files, place: Place) -> list[Found]:
     return [(place.file, 2 * place.size, "MISSING"), (place.file, 3 * place.size, "ORDER")]
 
 
-def duplicate(files: Files, place: Place) -> list[Found]:
+def duplicate(files: Files, place: Place) -> list[Finding]:
     edit(files, place, lambda entries: entries.insert(3, entries[3]))
     return [(place.file, 4 * place.size, "ORDER")]
 
 
-def wrong_root(files: Files, place: Place) -> list[Found]:
+def wrong_root(files: Files, place: Place) -> list[Finding]:
     def change(entries: list[Any]) -> None:
         forged = replace(entries[5].receipt, mmr_root=bytes(32))
         entries[5].receipt = forged.signed(place.hub)
@@ -83,7 +83,7 @@ def wrong_root(files: Files, place: Place) -> list[Found]:
     return [(place.file, 5 * place.size, "I3")]
 
 
-def bad_receipt_signature(files: Files, place: Place) -> list[Found]:
+def bad_receipt_signature(files: Files, place: Place) -> list[Finding]:
     def change(entries: list[Any]) -> None:
         entries[0].receipt = entries[0].receipt.signed(STRANGER)
 
@@ -91,7 +91,7 @@ def bad_receipt_signature(files: Files, place: Place) -> list[Found]:
     return [(place.file, 0, "SIG")]
 
 
-def bad_message_signature(files: Files, place: Place) -> list[Found]:
+def bad_message_signature(files: Files, place: Place) -> list[Finding]:
     def change(entries: list[Any]) -> None:
         entries[7].msg = entries[7].msg.signed(STRANGER)
 
@@ -99,12 +99,12 @@ def bad_message_signature(files: Files, place: Place) -> list[Found]:
     return [(place.file, 7 * place.size, "SIG")]
 
 
-def missing_chunk(files: Files, place: Place) -> list[Found]:
+def missing_chunk(files: Files, place: Place) -> list[Finding]:
     del files[place.file]
     return [(place.file, 0, "MISSING")]
 
 
-def forged_summary(files: Files, place: Place) -> list[Found]:
+def forged_summary(files: Files, place: Place) -> list[Finding]:
     name = layout.summary(place.name)
     raw = files[name]
     forged = replace(ChunkSummary.decode(raw), entry_hashes_root=bytes(32))
@@ -112,7 +112,7 @@ def forged_summary(files: Files, place: Place) -> list[Found]:
     return [(name, len(raw) - 32, "SUMMARY")]
 
 
-def forged_peaks(files: Files, place: Place) -> list[Found]:
+def forged_peaks(files: Files, place: Place) -> list[Finding]:
     name = layout.peaks(place.name.label, place.name.end_seq)
     snapshot = PeakSnapshot.decode(files[name])
     forged = replace(snapshot, peaks=(bytes(32), *snapshot.peaks[1:]))
@@ -120,7 +120,7 @@ def forged_peaks(files: Files, place: Place) -> list[Found]:
     return [(name, files[name].index(bytes(32)), "PEAKS")]
 
 
-def forged_checkpoint(files: Files, place: Place) -> list[Found]:
+def forged_checkpoint(files: Files, place: Place) -> list[Finding]:
     name = layout.checkpoint(place.name.label, place.name.end_seq)
     forged = replace(Checkpoint.decode(files[name]), mmr_root=bytes(32))
     files[name] = forged.signed(place.hub).encode()
@@ -142,5 +142,5 @@ def places(files: Files) -> list[Place]:
     return [Place(item, len(files[layout.chunk(item)]) // 8, HUB) for item in chosen]
 
 
-def found(files: Files, **options: Any) -> list[Found]:
+def findings(files: Files, **options: Any) -> list[Finding]:
     return [(fault.file, fault.offset, fault.code) for fault in audited(files, **options).faults]

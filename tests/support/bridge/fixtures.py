@@ -56,7 +56,7 @@ def import_runner() -> Iterator[ImportRunner]:
 
 @pytest.fixture
 def import_zone(tmp_path: Path, z2_hub: Any, request: pytest.FixtureRequest) -> Any:
-    from support.bridge.import_yard import Zone
+    from support.bridge.importing_zone import Zone
 
     name = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")
     return Zone(tmp_path / "zone", z2_hub, name)

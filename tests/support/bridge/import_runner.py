@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from support.bridge import import_yard
+from support.bridge import importing_zone
 from support.paths import SUPPORT
 
 
@@ -42,12 +42,12 @@ class ImportRunner:
         return int(line["dead"]), detail
 
     def run(self, zone: Any, *media: Path, **more: Any) -> tuple[int, Any]:
-        before = [import_yard.tree(item) for item in media]
+        before = [importing_zone.tree(item) for item in media]
         self.start(zone, *media, **more)
         result = self.wait()
         zone.presented.update(dict.fromkeys(media))
         # O9: whoever was killed has not written to a medium either.
-        assert [import_yard.tree(item) for item in media] == before
+        assert [importing_zone.tree(item) for item in media] == before
         return result
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from bridge.importer.rebuild import rebuild_ledger
 from bridge.importer.run import ImportRequest
-from support.bridge.import_yard import Zone
+from support.bridge.importing_zone import Zone
 from support.hub.hub_process import hub_in
 
 

@@ -86,7 +86,7 @@ class Losses:
         start, before = self._written.get(path, (at, 0))
         self._written[path] = (min(start, at), before + size)
 
-    def _fsync(self, _found: None, _is_new: bool, fd: int) -> None:
+    def _fsync(self, _before: None, _is_new: bool, fd: int) -> None:
         path = self._path(fd)
         if path is None:
             return
@@ -96,11 +96,11 @@ class Losses:
 
     _fdatasync = _fsync
 
-    def _mkdir(self, _found: None, _is_new: bool, path: Any, *_: Any) -> None:
+    def _mkdir(self, _before: None, _is_new: bool, path: Any, *_: Any) -> None:
         if os.fspath(path).startswith(self._root):
             self._fresh.append(os.fspath(path))
 
-    def _rename(self, _found: None, _is_new: bool, old: Any, new: Any) -> None:
+    def _rename(self, _before: None, _is_new: bool, old: Any, new: Any) -> None:
         before, after = os.fspath(old), os.fspath(new)
         if not before.startswith(self._root):
             return

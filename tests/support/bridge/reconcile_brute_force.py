@@ -38,21 +38,21 @@ def last_words(facts: ReconcileFacts) -> dict[bytes, BundleFact]:
     return {bundle_id: _placed(item, facts) for bundle_id, item in result.items()}
 
 
-def _weight(one: BundleFact) -> tuple[bool, int]:
+def _weight(bundle: BundleFact) -> tuple[bool, int]:
     """What was audited as imported stays so; else the newest word holds."""
-    return one.state is BundleState.IMPORTED, one.at
+    return bundle.state is BundleState.IMPORTED, bundle.at
 
 
-def _placed(one: BundleFact, facts: ReconcileFacts) -> BundleFact:
-    if one.first:
-        return one
+def _placed(bundle: BundleFact, facts: ReconcileFacts) -> BundleFact:
+    if bundle.first:
+        return bundle
     others: list[BundleFact | Export] = [*facts.bundle_facts, *facts.exports]
     for other in others:
-        if other.bundle_id == one.bundle_id and other.first:
-            return one._replace(
+        if other.bundle_id == bundle.bundle_id and other.first:
+            return bundle._replace(
                 hub_id=other.hub_id, stream=other.stream, first=other.first, last=other.last
             )
-    return one
+    return bundle
 
 
 def forked_at(facts: ReconcileFacts) -> set[tuple[bytes, str, int]]:

@@ -179,20 +179,20 @@ class RealHistory:
         ) as reader:
             return reconcile(collect_offline(settings, reader, Carried(means)).facts)
 
-    def _class(self, one: Bundle) -> str:
-        if one.is_imported:
+    def _class(self, bundle: Bundle) -> str:
+        if bundle.is_imported:
             return "imported"
-        if one.is_here:
+        if bundle.is_here:
             return "waiting"
-        return "quarantined" if one.is_rejected or one.is_damaged else "missing"
+        return "quarantined" if bundle.is_rejected or bundle.is_damaged else "missing"
 
-    def _is_reported(self, one: Bundle) -> bool:
+    def _is_reported(self, bundle: Bundle) -> bool:
         """A ledger that arrived in a sound carrier names all before it."""
         if self.c1 == self._recorded and self.heartbeat is not None:
             return True
-        at = self.bundles.index(one)
+        at = self.bundles.index(bundle)
         came = (each.is_here or each.is_imported or each.is_rejected for each in self.bundles[at:])
-        return one.is_damaged or any(came)
+        return bundle.is_damaged or any(came)
 
     def _settle(self) -> None:
         """What is here goes in as soon as all before it is in."""

@@ -119,10 +119,10 @@ def check_after(zone: OnlineZone, media: list[Path], scratch: Path) -> None:
     ]
     covered = [seq for first, last in ranges for seq in range(first, last + 1)]
     assert sorted(covered) == list(range(1, end.last_seq + 1)), "lost or doubled events"
-    said = {(success.medium, success.bundle_id) for success in past.successes}
+    recorded = {(success.medium, success.bundle_id) for success in past.successes}
     for medium in media:
         for bag in sorted((medium / "agb0").glob("*")):
-            check_bag(zone, bag, medium, said, scratch)
+            check_bag(zone, bag, medium, recorded, scratch)
     state = zone.settings().exporting
     assert state is not None
     left = sorted(path.name for path in state.state.iterdir())
@@ -132,13 +132,13 @@ def check_after(zone: OnlineZone, media: list[Path], scratch: Path) -> None:
 
 
 def check_bag(
-    zone: OnlineZone, bag: Path, medium: Path, said: set[tuple[str, bytes]], scratch: Path
+    zone: OnlineZone, bag: Path, medium: Path, recorded: set[tuple[str, bytes]], scratch: Path
 ) -> None:
     report = check_carrier([bag], Level.VALID, VerifyContext(trust=zone.trust(), scratch=scratch))
     is_signed = (bag / "carrier.sig").exists() and report.ok
     if report.bundle is not None and report.ok:
         named = report.bundle.header.bundle_id
-        others = {bundle_id for _, bundle_id in said}
+        others = {bundle_id for _, bundle_id in recorded}
         assert named in others, f"{bag}: carried and in no audit entry"
     assert is_signed or not report.ok, f"{bag}: accepted without a signature"
 

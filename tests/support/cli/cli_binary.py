@@ -104,10 +104,10 @@ def called(*arguments: object, cwd: Path, stdin: bytes = b"", **more: str) -> Do
     out, err = io.StringIO(), io.StringIO()
     before, umask = Path.cwd(), os.umask(0o077)
     words = ["veen", *map(str, arguments)]
-    said = io.TextIOWrapper(io.BytesIO(stdin))
+    given = io.TextIOWrapper(io.BytesIO(stdin))
     with (
         mock.patch.object(sys, "argv", words),
-        mock.patch.object(sys, "stdin", said),
+        mock.patch.object(sys, "stdin", given),
         mock.patch.dict(os.environ, environment(cwd, **more), clear=True),
         redirect_stdout(out),
         redirect_stderr(err),

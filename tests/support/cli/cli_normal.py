@@ -28,7 +28,7 @@ _AGES = re.compile(r"\b\d+(?= s ago\b)")
 _VERSIONS = re.compile(r'("python": "|PyNaCl )\d+\.\d+\.\d+')
 _MOMENTS = re.compile(r"\b20(?:2[6-9]|[3-9]\d)-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{3})?Z")
 _BAGS = re.compile(r"\b[0-9a-f]{6}-[0-9a-f]{6}-(\d+)-[0-9a-f]{12}\b")  # hub, bridge, n, set
-_SAID = re.compile(r'\b([Ww]ords"?:? +"?|\\nWords +)[a-z]{5}(?: [a-z]{5}){5}\b')
+_SIX_WORDS = re.compile(r'\b([Ww]ords"?:? +"?|\\nWords +)[a-z]{5}(?: [a-z]{5}){5}\b')
 _SIZED = {128: "64 bytes", 64: "32 bytes", 32: "16 bytes", 16: "8 bytes", 12: "6 bytes"}
 _BEGINNING = r"(?:\b|(?<=\\n))"  # of a word, or of a line within JSON
 
@@ -38,7 +38,7 @@ def normalised(text: str, folder: str) -> str:
     text = text.replace(folder, "<folder>")
     text = _ADDRESS.sub("127.0.0.1:<port>", text)
     text = _BAGS.sub(r"<bag \1>", text)
-    text = _SAID.sub(r"\1<six words>", text)
+    text = _SIX_WORDS.sub(r"\1<six words>", text)
     for digits, size in _SIZED.items():
         text = re.sub(rf"{_BEGINNING}[0-9a-f]{{{digits}}}\b", _naming(size), text)
     text = _PROCESS.sub(r"\1<pid>", text)
@@ -55,9 +55,9 @@ def normalised(text: str, folder: str) -> str:
 def _naming(size: str) -> Callable[[re.Match[str]], str]:
     names: dict[str, str] = {}
 
-    def name(found: re.Match[str]) -> str:
-        if found[0] in FIXED:
-            return found[0]
-        return names.setdefault(found[0], f"<{size} {len(names) + 1}>")
+    def name(match: re.Match[str]) -> str:
+        if match[0] in FIXED:
+            return match[0]
+        return names.setdefault(match[0], f"<{size} {len(names) + 1}>")
 
     return name

@@ -65,15 +65,15 @@ class TheLog:
         return Receipt.decode(raw)
 
     def checkpoint(self, key: SigningKey) -> Checkpoint:
-        made = Checkpoint(
+        checkpoint = Checkpoint(
             label_prev=self.label if self.checkpoints else (self.label_prev or self.label),
             label_curr=self.label,
             upto_seq=self.peaks.size,
             mmr_root=self.peaks.root(),
             epoch=self.epoch,
         ).signed(key)
-        self.checkpoints.append(made)
-        return made
+        self.checkpoints.append(checkpoint)
+        return checkpoint
 
     def receipt(self, seq: int) -> Receipt:
         if not self.pruned < seq <= self.peaks.size:
@@ -213,8 +213,8 @@ class LyingHub:
         result = (
             checkpoint for checkpoint in log.checkpoints if checkpoint.upto_seq == asked.upto_seq
         )
-        made = next(result, None) or log.checkpoint(self.key)
-        return api.CheckpointResponse(checkpoint=made)
+        checkpoint = next(result, None) or log.checkpoint(self.key)
+        return api.CheckpointResponse(checkpoint=checkpoint)
 
     def checkpoint_latest(self, asked: dict[str, str]) -> api.CheckpointResponse:
         log = self.the(bytes.fromhex(asked["label"]))

@@ -131,11 +131,11 @@ class Memory:
         self.answers: dict[bytes, list[Answer]] = defaultdict(list)
         self.receipts: list[Any] = []
 
-    def note(self, path: bytes, found: Answer) -> None:
-        if found.is_ok:
-            self.answers[path] = [*self.answers[path][-20:], found]
-        if path == b"/v1/submit_batch" and found.is_ok:
-            new = [item[1] for item in cbor2.loads(found.body)[2] if 1 in item]
+    def note(self, path: bytes, answer: Answer) -> None:
+        if answer.is_ok:
+            self.answers[path] = [*self.answers[path][-20:], answer]
+        if path == b"/v1/submit_batch" and answer.is_ok:
+            new = [item[1] for item in cbor2.loads(answer.body)[2] if 1 in item]
             self.receipts = [*self.receipts[-200:], *new]
 
 

@@ -27,123 +27,125 @@ CODES = (
 )  # fmt: skip
 
 
-def lose_request(one: Disturbed) -> bytes:
+def lose_request(exchange: Disturbed) -> bytes:
     raise Cut
 
 
-def lose_answer(one: Disturbed) -> bytes:
-    one.ask()
+def lose_answer(exchange: Disturbed) -> bytes:
+    exchange.ask()
     raise Cut
 
 
-def hold_back(one: Disturbed) -> bytes:
+def hold_back(exchange: Disturbed) -> bytes:
     """The client hears nothing; the request arrives after others that were sent later."""
-    one.held.append((one.chance.randint(0, 5), one.request.raw))
+    exchange.held.append((exchange.chance.randint(0, 5), exchange.request.raw))
     raise Cut
 
 
-def delay(one: Disturbed) -> bytes:
-    time.sleep(one.chance.uniform(0, 0.01))
-    return one.ask().raw
+def delay(exchange: Disturbed) -> bytes:
+    time.sleep(exchange.chance.uniform(0, 0.01))
+    return exchange.ask().raw
 
 
-def double(one: Disturbed) -> bytes:
-    answers = [one.ask() for _ in range(one.chance.randint(2, 3))]
-    return one.chance.choice(answers).raw
+def double(exchange: Disturbed) -> bytes:
+    answers = [exchange.ask() for _ in range(exchange.chance.randint(2, 3))]
+    return exchange.chance.choice(answers).raw
 
 
-def cut_short(one: Disturbed) -> bytes:
-    raw = one.ask().raw
-    return raw[: one.chance.randrange(len(raw))]
+def cut_short(exchange: Disturbed) -> bytes:
+    raw = exchange.ask().raw
+    return raw[: exchange.chance.randrange(len(raw))]
 
 
-def cut_body(one: Disturbed) -> bytes:
+def cut_body(exchange: Disturbed) -> bytes:
     """Shorter, and its length says so."""
-    body = one.ask().body
-    return answer(200, body[: one.chance.randrange(len(body) + 1)]).raw
+    body = exchange.ask().body
+    return answer(200, body[: exchange.chance.randrange(len(body) + 1)]).raw
 
 
-def flip_bit(one: Disturbed) -> bytes:
-    return _flipped(one, one.ask().raw)
+def flip_bit(exchange: Disturbed) -> bytes:
+    return _flipped(exchange, exchange.ask().raw)
 
 
-def flip_bit_of_body(one: Disturbed) -> bytes:
-    result = one.ask()
-    return Answer(result.head, _flipped(one, result.body)).raw if result.body else result.raw
+def flip_bit_of_body(exchange: Disturbed) -> bytes:
+    result = exchange.ask()
+    return Answer(result.head, _flipped(exchange, result.body)).raw if result.body else result.raw
 
 
-def flip_bit_of_request(one: Disturbed) -> bytes:
-    if not one.request.body:
+def flip_bit_of_request(exchange: Disturbed) -> bytes:
+    if not exchange.request.body:
         raise Cut
-    raw = Answer(one.request.head, _flipped(one, one.request.body)).raw
-    return one.middle.ask(raw).raw
+    raw = Answer(exchange.request.head, _flipped(exchange, exchange.request.body)).raw
+    return exchange.middle.ask(raw).raw
 
 
-def replay_older(one: Disturbed) -> bytes:
+def replay_older(exchange: Disturbed) -> bytes:
     """What the hub once said, whether or not it hears what is asked now."""
-    if one.chance.random() < 0.5:
-        one.ask()
-    older = one.memory.answers[one.path]
+    if exchange.chance.random() < 0.5:
+        exchange.ask()
+    older = exchange.memory.answers[exchange.path]
     if not older:
         raise Cut
-    return one.chance.choice(older).raw
+    return exchange.chance.choice(older).raw
 
 
-def swap_receipt(one: Disturbed) -> bytes:
+def swap_receipt(exchange: Disturbed) -> bytes:
     """One good receipt in the place of another."""
-    value = one.ask()
-    if one.path != BATCH or not value.is_ok or not one.memory.receipts:
+    value = exchange.ask()
+    if exchange.path != BATCH or not value.is_ok or not exchange.memory.receipts:
         return value.raw
-    said = cbor2.loads(value.body)
-    one.chance.choice(said[2]).update({1: one.chance.choice(one.memory.receipts)})
-    said[2] = [{1: result[1]} if 1 in result else result for result in said[2]]
-    return answer(200, cbor2.dumps(said)).raw
+    body = cbor2.loads(value.body)
+    exchange.chance.choice(body[2]).update({1: exchange.chance.choice(exchange.memory.receipts)})
+    body[2] = [{1: result[1]} if 1 in result else result for result in body[2]]
+    return answer(200, cbor2.dumps(body)).raw
 
 
-def refuse_request(one: Disturbed) -> bytes:
+def refuse_request(exchange: Disturbed) -> bytes:
     """The hub said something else, or was never asked."""
-    if one.chance.random() < 0.5:
-        one.ask()
-    return answer(one.chance.choice(STATUSES), cbor2.dumps(_error(one))).raw
+    if exchange.chance.random() < 0.5:
+        exchange.ask()
+    return answer(exchange.chance.choice(STATUSES), cbor2.dumps(_error(exchange))).raw
 
 
-def refuse_message(one: Disturbed) -> bytes:
-    result = one.ask()
-    if one.path != BATCH or not result.is_ok:
+def refuse_message(exchange: Disturbed) -> bytes:
+    result = exchange.ask()
+    if exchange.path != BATCH or not result.is_ok:
         return result.raw
-    said = cbor2.loads(result.body)
-    said[2][one.chance.randrange(len(said[2]))] = {2: _error(one)}
-    return answer(200, cbor2.dumps(said)).raw
+    body = cbor2.loads(result.body)
+    body[2][exchange.chance.randrange(len(body[2]))] = {2: _error(exchange)}
+    return answer(200, cbor2.dumps(body)).raw
 
 
-def accept_all(one: Disturbed) -> bytes:
+def accept_all(exchange: Disturbed) -> bytes:
     """Where the hub said no, he says yes, with receipts of other things."""
-    result = one.ask()
-    if one.path != BATCH or not one.memory.receipts:
+    result = exchange.ask()
+    if exchange.path != BATCH or not exchange.memory.receipts:
         return result.raw
-    count = len(cbor2.loads(one.request.body)[2])
-    results = [{1: one.chance.choice(one.memory.receipts)} for _ in range(count)]
+    count = len(cbor2.loads(exchange.request.body)[2])
+    results = [{1: exchange.chance.choice(exchange.memory.receipts)} for _ in range(count)]
     return answer(200, cbor2.dumps({1: 1, 2: results})).raw
 
 
-def _error(one: Disturbed) -> dict[int, Any]:
-    code = one.chance.choice(CODES)
+def _error(exchange: Disturbed) -> dict[int, Any]:
+    code = exchange.chance.choice(CODES)
     detail: dict[str, Any] = {}
     if code in ROWS:
-        detail["detail_enum"] = one.chance.choice(ROWS[code])
-    if one.memory.receipts and one.chance.random() < 0.5:
-        receipt = one.chance.choice(one.memory.receipts)
+        detail["detail_enum"] = exchange.chance.choice(ROWS[code])
+    if exchange.memory.receipts and exchange.chance.random() < 0.5:
+        receipt = exchange.chance.choice(exchange.memory.receipts)
         detail |= {"receipt": cbor2.dumps(receipt), "stream_seq": receipt[2]}
-    said = {1: 1, 2: code, 3: "no", 4: dict(sorted(detail.items(), key=_by_encoding))}
-    return said | ({5: one.chance.choice((0, 1, 10**9))} if one.chance.random() < 0.5 else {})
+    error = {1: 1, 2: code, 3: "no", 4: dict(sorted(detail.items(), key=_by_encoding))}
+    return error | (
+        {5: exchange.chance.choice((0, 1, 10**9))} if exchange.chance.random() < 0.5 else {}
+    )
 
 
 def _by_encoding(item: tuple[str, Any]) -> bytes:
     return cbor2.dumps(item[0])
 
 
-def _flipped(one: Disturbed, raw: bytes) -> bytes:
-    at = one.chance.randrange(8 * len(raw))
+def _flipped(exchange: Disturbed, raw: bytes) -> bytes:
+    at = exchange.chance.randrange(8 * len(raw))
     altered = bytearray(raw)
     altered[at // 8] ^= 1 << at % 8
     return bytes(altered)

@@ -50,8 +50,8 @@ class Killer:
                     continue
             time.sleep(0.02)
 
-    def _strike(self, one: psutil.Process) -> None:
-        words = tuple(one.cmdline())
+    def _strike(self, process: psutil.Process) -> None:
+        words = tuple(process.cmdline())
         # Not the scripts before it, nor the launcher that works out how it is called.
         is_spark = (
             words[:1] and words[0].endswith("java") and SPARK in words and LAUNCHER not in words
@@ -60,7 +60,7 @@ class Killer:
             return
         self._seen.add(words)
         time.sleep(self._random.uniform(0, self._most) * (SPARK_TIMES if is_spark else 1))
-        one.kill()
+        process.kill()
         self.killed.append(" ".join(words[-6:]))
 
 

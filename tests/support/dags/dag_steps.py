@@ -30,23 +30,23 @@ def loaded(name: str, folder: Path) -> ModuleType:
 class Task:
     """What a task sees of itself and of those before it."""
 
-    def __init__(self, task_id: str, run_id: str, said: Mapping[str, Any]) -> None:
+    def __init__(self, task_id: str, run_id: str, returned: Mapping[str, Any]) -> None:
         self.dag_id, self.task_id, self.run_id, self.try_number = "veen_any", task_id, run_id, 1
-        self._said = said
+        self._returned = returned
 
     def xcom_pull(self, task_ids: str) -> Any:
-        return self._said.get(task_ids)
+        return self._returned.get(task_ids)
 
 
 def context(
     task_id: str = "step",
     run_id: str = "run-1",
-    said: Mapping[str, Any] | None = None,
+    returned: Mapping[str, Any] | None = None,
     run_type: str = "manual",
     **params: Any,
 ) -> dict[str, Any]:
     return {
-        "ti": Task(task_id, run_id, said or {}),
+        "ti": Task(task_id, run_id, returned or {}),
         "run_id": run_id,
         "dag": SimpleNamespace(dag_id="veen_any"),
         "dag_run": SimpleNamespace(run_type=run_type),

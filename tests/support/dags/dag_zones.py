@@ -149,7 +149,7 @@ class Site:
         """How each run ended: its state, those of its tasks, and what they said."""
         return self.begin(*runs, **more).ended()
 
-    def made(self, kind: str) -> tuple[Artefact, ...]:
+    def artefacts(self, kind: str) -> tuple[Artefact, ...]:
         return newest(self.home.root, kind, 1000)
 
     def audits(self) -> list[str]:

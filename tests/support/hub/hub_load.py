@@ -27,7 +27,7 @@ class Producer:
         self.writer = writer
         self.promised: list[list[Any]] = []
         self.unanswered: list[list[Any]] = []
-        self.found_again = 0
+        self.recovered = 0
         self.failure: BaseException | None = None
 
     def work(self, client: Client, stop: threading.Event) -> None:
@@ -54,13 +54,13 @@ class Producer:
             self._settle(client, msg, result)
 
     def _settle(self, client: Client, msg: list[Any], result: list[Any] | Refused) -> None:
-        receipt = self._found(client, msg, result) if isinstance(result, Refused) else result
+        receipt = self._recovered(client, msg, result) if isinstance(result, Refused) else result
         assert not self.promised or receipt[2] > self.promised[-1][2]
         self.promised.append(receipt)
         self.writer.prev_ack = receipt[2]
         self.unanswered.remove(msg)
 
-    def _found(self, client: Client, msg: list[Any], refusal: Refused) -> list[Any]:
+    def _recovered(self, client: Client, msg: list[Any], refusal: Refused) -> list[Any]:
         """A message whose first answer was lost: the hub says where it is."""
         if refusal.code == "E.UNAVAILABLE":
             raise Lost from refusal
@@ -72,7 +72,7 @@ class Producer:
         except Refused as error:
             raise Lost from _unavailable(error)
         client.check(msg, receipt)
-        self.found_again += 1
+        self.recovered += 1
         return receipt
 
 

@@ -63,15 +63,15 @@ def in_child(work: Callable[[], None]) -> int:
     return os.waitpid(pid, 0)[1]
 
 
-def check(client: ClientDir, before: Identity | None, made: str | None) -> None:
+def check(client: ClientDir, before: Identity | None, client_id: str | None) -> None:
     """What is there is whole: the old or the new, and the new where it was reported."""
     try:
         result = client.open(PASSPHRASE)
     except NoIdentity:
         assert before is None, "the identity is gone"
-        assert made is None, "a reported identity is gone"
+        assert client_id is None, "a reported identity is gone"
         result = create(client)
-    assert made is None or result.client_id.hex() == made, "a reported rotation is gone"
+    assert client_id is None or result.client_id.hex() == client_id, "a reported rotation is gone"
     assert client.read_card() == result.card, "the card is of another identity"
     if before is not None and result.client_id != before.client_id:
         (retired,) = result.retired_client_ids
@@ -110,8 +110,8 @@ def main(directory: Path, name: str, kinds: list[str]) -> None:
             status = run(action, client, kind, at, note)
             if os.WIFEXITED(status) and os.WEXITSTATUS(status) not in (DONE, REFUSED):
                 print(f"{kind} at {at}: ended with {os.WEXITSTATUS(status)}")
-            made = note.read_text().split()[0] if note.exists() else None
-            if in_child(lambda: check(client, before, made)):  # noqa: B023
+            client_id = note.read_text().split()[0] if note.exists() else None
+            if in_child(lambda: check(client, before, client_id)):  # noqa: B023
                 print(f"{kind} at {at}: wrong afterwards")
             runs += 1
     print(f"{runs} runs over {operations} operations")

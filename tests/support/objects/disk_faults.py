@@ -73,32 +73,32 @@ class FaultyDisk:
         return None
 
 
-def play(root: Path, said: int) -> None:
-    """Put, swap and delete; each thing that is done is said in one byte."""
+def play(root: Path, journal: int) -> None:
+    """Put, swap and delete; each thing that is done is written as one byte."""
     layout = StoreLayout(root)
     layout.prepare()
     objects, heads, retention = FileObjects(layout), FileHeads(layout), FileRetention(layout)
     for key in KEYS:
         objects.put(key, content(key))
-        REAL_WRITE(said, b"p")
+        REAL_WRITE(journal, b"p")
         heads.swap(heads.read("x/head"), key.encode())
-        REAL_WRITE(said, b"s")
+        REAL_WRITE(journal, b"s")
     retention.delete("b")
-    REAL_WRITE(said, b"d")
+    REAL_WRITE(journal, b"d")
 
 
-def check(root: Path, said: bytes) -> None:
-    """What was said is there, what is there is whole, and the store goes on."""
+def check(root: Path, journal: bytes) -> None:
+    """What was written is there, what is there is whole, and the store goes on."""
     layout = StoreLayout(root)
     layout.prepare()
     assert list(layout.staging.iterdir()) == [], "left over"
     objects, heads = FileObjects(layout), FileHeads(layout)
     stored = {key: objects.get(key) for key in objects.keys("")}
     assert all(stored[key] == content(key) for key in stored), "partial"
-    retained = set(KEYS[: said.count(b"p")]) - {"b"}
+    retained = set(KEYS[: journal.count(b"p")]) - {"b"}
     assert retained <= set(stored), "lost"
-    assert b"d" not in said or "b" not in stored, "not deleted"
-    swaps = said.count(b"s")
+    assert b"d" not in journal or "b" not in stored, "not deleted"
+    swaps = journal.count(b"s")
     values = [None, *(key.encode() for key in KEYS)][swaps : swaps + 2]
     assert heads.read("x/head").value in values, "head"
     for key in KEYS:
@@ -127,16 +127,16 @@ def run(folder: Path, kind: str, at: int) -> tuple[int, int]:
     folder.mkdir()
 
     def work() -> None:
-        said = REAL_OPEN(folder / "said", os.O_WRONLY | os.O_CREAT, 0o600)
+        journal = REAL_OPEN(folder / "journal", os.O_WRONLY | os.O_CREAT, 0o600)
         faults = FaultyDisk(kind, at)
         faults.install()
-        play(folder / "store", said)
-        REAL_WRITE(said, f" {faults.count}".encode())
+        play(folder / "store", journal)
+        REAL_WRITE(journal, f" {faults.count}".encode())
 
     status = in_child(work)
-    said, _, count = (folder / "said").read_bytes().partition(b" ")
-    if in_child(lambda: check(folder / "store", said)):
-        print(f"{kind} at {at}: wrong afterwards, after {said!r}", flush=True)
+    journal, _, count = (folder / "journal").read_bytes().partition(b" ")
+    if in_child(lambda: check(folder / "store", journal)):
+        print(f"{kind} at {at}: wrong afterwards, after {journal!r}", flush=True)
     return status, int(count or 0)
 
 

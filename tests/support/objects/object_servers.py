@@ -23,11 +23,11 @@ KEYS = StoreCredentials(access_key="AKIDVEEN", secret_key="the secret of the tes
 class Server:
     """A server process; ``stop`` ends it, also when a test has failed."""
 
-    def __init__(self, command: list[str | Path], said: str) -> None:
+    def __init__(self, command: list[str | Path], port_line: str) -> None:
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
-        self.port = self._port(re.compile(said))
+        self.port = self._port(re.compile(port_line))
 
     @property
     def endpoint(self) -> str:
@@ -39,10 +39,10 @@ class Server:
         assert self.process.stdout is not None
         self.process.stdout.close()
 
-    def _port(self, said: re.Pattern[str]) -> int:
+    def _port(self, port_line: re.Pattern[str]) -> int:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            if match := said.search(line):
+            if match := port_line.search(line):
                 return int(match[1])
         raise AssertionError("the server ended before it began")
 
@@ -119,9 +119,11 @@ def principal(endpoint: str, name: str, *actions: str) -> StoreCredentials:
     policy = json.dumps({"Version": "2012-10-17", "Statement": [allowed]})
     client.create_user(UserName=name)
     client.put_user_policy(UserName=name, PolicyName="rights", PolicyDocument=policy)
-    made = client.create_access_key(UserName=name)["AccessKey"]
+    created = client.create_access_key(UserName=name)["AccessKey"]
     client.close()
-    return StoreCredentials(access_key=made["AccessKeyId"], secret_key=made["SecretAccessKey"])
+    return StoreCredentials(
+        access_key=created["AccessKeyId"], secret_key=created["SecretAccessKey"]
+    )
 
 
 def enforce_rights(endpoint: str) -> None:

@@ -58,7 +58,7 @@ U64 = 2**64 - 1
 
 
 @dataclass(frozen=True)
-class Made:
+class OverlayMessage:
     """A message, and what it says; None when its body is not what its schema asks for."""
 
     stream_seq: int
@@ -145,13 +145,13 @@ def broken(chance: Random, says: dict[str, Any]) -> bytes:
 
 def history(
     seed: int, size: int, chosen: bytes, public: Callable[[bytes], bytes] = lambda client: client
-) -> list[Made]:
+) -> list[OverlayMessage]:
     """Messages of the chosen schema for the most part, and some of everything else.
 
     ``public`` gives the key that a client is known by, where what is drawn is its private one.
     """
     chance = Random(seed)
-    hub_ts, made = 1_700_000_000, []
+    hub_ts, messages = 1_700_000_000, []
     for seq in range(1, size + 1):
         hub_ts += chance.choice([0, 1, 40_000])
         schema = chosen if chance.random() < 0.85 else chance.choice(list(WRITERS))
@@ -164,5 +164,5 @@ def history(
         client = named("client", chance.randrange(3))
         if says is not None and schema == RECORD:
             body, says = signed_record(chance, says, public(client))
-        made.append(Made(seq, hub_ts, client, schema, body, says))
-    return made
+        messages.append(OverlayMessage(seq, hub_ts, client, schema, body, says))
+    return messages

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from support.overlay.overlay_histories import SCHEMAS, Made, cbor
+from support.overlay.overlay_histories import SCHEMAS, OverlayMessage, cbor
 
-KEPT = 16
+MOST_NAMED = 16
 Plain = dict[int, Any]
 
 
@@ -22,42 +22,42 @@ def integer(value: int) -> bytes:
     return value.to_bytes(size, "big", signed=True)
 
 
-def lww(messages: Iterable[Made]) -> Plain:
+def lww(messages: Iterable[OverlayMessage]) -> Plain:
     best: dict[bytes, tuple[int, int, bytes]] = {}
-    for made in messages:
-        assert made.says is not None
-        new = (made.says["ts"], made.stream_seq, made.says["value"])
-        if made.says["key"] not in best or new[:2] > best[made.says["key"]][:2]:
-            best[made.says["key"]] = new
+    for message in messages:
+        assert message.says is not None
+        new = (message.says["ts"], message.stream_seq, message.says["value"])
+        if message.says["key"] not in best or new[:2] > best[message.says["key"]][:2]:
+            best[message.says["key"]] = new
     return {1: 1, 2: [[key, *best[key]] for key in sorted(best)]}
 
 
-def orset(messages: Iterable[Made]) -> Plain:
+def orset(messages: Iterable[OverlayMessage]) -> Plain:
     adds: set[tuple[bytes, bytes]] = set()
     tombs: set[bytes] = set()
-    for made in messages:
-        assert made.says is not None
-        if "tomb" in made.says:
-            tombs.update(made.says["tomb"])
+    for message in messages:
+        assert message.says is not None
+        if "tomb" in message.says:
+            tombs.update(message.says["tomb"])
         else:
-            adds.add((made.says["id"], made.says["elem"]))
+            adds.add((message.says["id"], message.says["elem"]))
     living = sorted(list(add) for add in adds if add[0] not in tombs)
     return {1: 1, 2: living, 3: sorted(tombs)}
 
 
-def gcounter(messages: Iterable[Made]) -> Plain:
+def gcounter(messages: Iterable[OverlayMessage]) -> Plain:
     totals: dict[bytes, int] = {}
-    for made in messages:
-        assert made.says is not None
-        totals[made.says["shard"]] = totals.get(made.says["shard"], 0) + made.says["delta"]
+    for message in messages:
+        assert message.says is not None
+        totals[message.says["shard"]] = totals.get(message.says["shard"], 0) + message.says["delta"]
     return {1: 1, 2: [[shard, integer(totals[shard])] for shard in sorted(totals)]}
 
 
-def ledger(messages: Iterable[Made]) -> Plain:
+def ledger(messages: Iterable[OverlayMessage]) -> Plain:
     rows: dict[tuple[bytes, str], list[int]] = {}
     count = 0
-    for made in messages:
-        says = made.says
+    for message in messages:
+        says = message.says
         assert says is not None
         count += 1
         payer, payee, unit = says["payer_account"], says["payee_account"], says.get("currency_code")
@@ -66,7 +66,7 @@ def ledger(messages: Iterable[Made]) -> Plain:
             if payer != payee:
                 row[0] += says["amount"] if account == payee else -says["amount"]
             if row[0] < row[1]:
-                row[1:] = [row[0], made.stream_seq]
+                row[1:] = [row[0], message.stream_seq]
     return {
         1: 1,
         2: count,
@@ -74,20 +74,20 @@ def ledger(messages: Iterable[Made]) -> Plain:
     }
 
 
-def statistics(messages: Iterable[Made]) -> Plain:
+def statistics(messages: Iterable[OverlayMessage]) -> Plain:
     totals: list[int] = []
     counts: list[dict[Any, list[int]]] = [{}, {}, {}, {}, {}]
-    for made in messages:
-        says, size = made.says, len(made.body)
+    for message in messages:
+        says, size = message.says, len(message.body)
         assert says is not None
-        ts, when = made.hub_ts, says["event_time"]
+        ts, when = message.hub_ts, says["event_time"]
         if not totals:
             totals = [0, 0, size, size, ts, ts, when, when]
         totals = [
             totals[0] + 1, totals[1] + size, min(totals[2], size), max(totals[3], size),
             min(totals[4], ts), max(totals[5], ts), min(totals[6], when), max(totals[7], when),
         ]  # fmt: skip
-        names = (says["event_type"], says["subject_id"], made.client_id, says["origin"])
+        names = (says["event_type"], says["subject_id"], message.client_id, says["origin"])
         for name, rows in zip((*names, ts // 86_400), counts, strict=True):
             row = rows.setdefault(name, [0, 0])
             row[0] += 1
@@ -98,7 +98,7 @@ def statistics(messages: Iterable[Made]) -> Plain:
     }
 
 
-FOLDS: dict[str, Callable[[Iterable[Made]], Plain]] = {
+FOLDS: dict[str, Callable[[Iterable[OverlayMessage]], Plain]] = {
     "lww.map": lww,
     "orset": orset,
     "counter.map": gcounter,
@@ -107,13 +107,13 @@ FOLDS: dict[str, Callable[[Iterable[Made]], Plain]] = {
 }
 
 
-def folded(overlay: str, messages: list[Made]) -> bytes:
+def folded(overlay: str, messages: list[OverlayMessage]) -> bytes:
     """The encoding of the state and of what was skipped."""
     schema = SCHEMAS[overlay]
-    opened = [made for made in messages if made.schema]
-    foreign = [made.stream_seq for made in opened if made.schema != schema]
+    opened = [message for message in messages if message.schema]
+    foreign = [message.stream_seq for message in opened if message.schema != schema]
     malformed = [m.stream_seq for m in opened if m.schema == schema and m.says is None]
-    unopened = [made.stream_seq for made in messages if not made.schema]
+    unopened = [message.stream_seq for message in messages if not message.schema]
     state = FOLDS[overlay]([m for m in opened if m.schema == schema and m.says is not None])
-    skipped = [[len(places), places[:KEPT]] for places in (foreign, malformed, unopened)]
+    skipped = [[len(places), places[:MOST_NAMED]] for places in (foreign, malformed, unopened)]
     return cbor({1: 1, 2: state, 3: skipped})

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
-PATIENCE_SEC = 400.0
+TIMEOUT_SEC = 400.0
 
 
 class Run(NamedTuple):
@@ -70,8 +70,8 @@ class AirflowPerson:
 
 
 def _await(there: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + PATIENCE_SEC
+    deadline = time.monotonic() + TIMEOUT_SEC
     while not (result := there()):
-        assert time.monotonic() < deadline, f"waited {PATIENCE_SEC:.0f} s in vain for {what}"
+        assert time.monotonic() < deadline, f"waited {TIMEOUT_SEC:.0f} s in vain for {what}"
         time.sleep(0.5)
     return result

@@ -17,7 +17,7 @@ from zone.directory import DATABASE, ZoneHome, environment
 
 USERS = {"admin": "admin", "operator": "op", "viewer": "viewer", "nobody": ""}
 """And their roles; one has an account and no right at all."""
-_PATIENCE_SEC = 240.0
+_TIMEOUT_SEC = 240.0
 _ROUTES = """
 import json, sys
 sys.path.append(sys.argv[1])
@@ -59,13 +59,13 @@ class AirflowServer:
         self._listing: subprocess.Popen[str] | None = None
 
     def start(self) -> AirflowServer:
-        self._run("db", "migrate").wait(_PATIENCE_SEC)
+        self._run("db", "migrate").wait(_TIMEOUT_SEC)
         self._listing = subprocess.Popen(
             [sys.executable, "-c", _ROUTES, self._environ["AIRFLOW__CORE__PLUGINS_FOLDER"]],
             env=self._environ, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         self._process = self._run("api-server")
-        deadline = time.monotonic() + _PATIENCE_SEC
+        deadline = time.monotonic() + _TIMEOUT_SEC
         while not self._answers():
             assert self._process.poll() is None, self._log.read_text()[-3000:]
             assert time.monotonic() < deadline, self._log.read_text()[-3000:]
@@ -80,8 +80,8 @@ class AirflowServer:
     def routes(self) -> list[Route]:
         """All that the page's application answers to."""
         assert self._listing is not None
-        said, _ = self._listing.communicate(timeout=_PATIENCE_SEC)
-        return [Route(*load) for load in json.loads(said.splitlines()[-1])]
+        output, _ = self._listing.communicate(timeout=_TIMEOUT_SEC)
+        return [Route(*load) for load in json.loads(output.splitlines()[-1])]
 
     def token(self, name: str) -> str:
         given = {"username": name, "password": self._passwords[name]}

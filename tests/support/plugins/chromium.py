@@ -20,9 +20,9 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-KEPT = "VEEN_SCREENSHOTS"
+SCREENSHOTS = "VEEN_SCREENSHOTS"
 """The environment variable that names a folder to keep screenshots in."""
-PATIENCE_SEC = 120
+TIMEOUT_SEC = 120
 _DRAWN_ANEW = (
     ElementClickInterceptedException,
     ElementNotInteractableException,
@@ -59,7 +59,7 @@ class Chromium:
     def wait(self, there: Callable[[], Any], what: str) -> Any:
         """Airflow draws its pages anew as answers come: what was just there is looked for again."""
         waiting = WebDriverWait(
-            self.driver, PATIENCE_SEC, poll_frequency=0.2, ignored_exceptions=_DRAWN_ANEW
+            self.driver, TIMEOUT_SEC, poll_frequency=0.2, ignored_exceptions=_DRAWN_ANEW
         )
         return waiting.until(lambda _driver: there(), f"{what}, at {self.driver.current_url}")
 
@@ -122,12 +122,14 @@ class Chromium:
     def shoot(self, name: str) -> None:
         """Into the test's own folder, and into the one that is to be kept."""
         self.driver.save_screenshot(str(self._folder / f"{name}.png"))
-        if os.environ.get(KEPT):
-            path = Path(os.environ[KEPT])
+        if os.environ.get(SCREENSHOTS):
+            path = Path(os.environ[SCREENSHOTS])
             path.mkdir(parents=True, exist_ok=True)
             self.driver.save_screenshot(str(path / f"{name}.png"))
 
     def refused_resources(self) -> list[str]:
         """What a policy of a page did not let it do."""
-        said = [str(item["message"]) for item in self.driver.get_log("browser")]  # type: ignore[no-untyped-call]
-        return [item for item in said if "Content Security Policy" in item or "Refused to" in item]
+        messages = [str(item["message"]) for item in self.driver.get_log("browser")]  # type: ignore[no-untyped-call]
+        return [
+            item for item in messages if "Content Security Policy" in item or "Refused to" in item
+        ]

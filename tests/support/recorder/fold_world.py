@@ -48,8 +48,8 @@ class Reader:
 
     @classmethod
     def new(cls, root: Path) -> Reader:
-        made = ClientDir(root).create(now=BEGIN, random=os.urandom, passphrase=None)
-        return cls(root, made.card.recipient(BEGIN), made.readers())
+        identity = ClientDir(root).create(now=BEGIN, random=os.urandom, passphrase=None)
+        return cls(root, identity.card.recipient(BEGIN), identity.readers())
 
     def open(self) -> FoldReader:
         return FoldReader(self.keys, DEFAULT_PROFILE, LIMITS)
@@ -95,38 +95,38 @@ class Hub:
             lock.release()
 
     def _commit(self, committer: Committer, stream: str, group: list[Any]) -> None:
-        signed = [self._msg(stream, made) for made in group]
+        signed = [self._msg(stream, message) for message in group]
         outcomes = committer.commit([VerifiedMsg.of(msg) for msg in signed], self.now)
-        for made, msg, outcome in zip(group, signed, outcomes, strict=True):
+        for message, msg, outcome in zip(group, signed, outcomes, strict=True):
             assert isinstance(outcome, bytes), outcome
             receipt = Receipt.decode(outcome)
             place = {"stream_seq": receipt.stream_seq, "hub_ts": receipt.hub_ts}
             self.detail.setdefault(stream, []).append(
-                replace(made, **place, client_id=msg.client_id)
+                replace(message, **place, client_id=msg.client_id)
             )
 
-    def _msg(self, stream: str, made: Any) -> Msg:
-        key = SigningKey(made.client_id)
+    def _msg(self, stream: str, message: Any) -> Msg:
+        key = SigningKey(message.client_id)
         where = derive_label(routing_key(self.hub_id), stream_id(stream), 0)
         seq = self.written[stream, key.public] = self.written.get((stream, key.public), 0) + 1
         place = SealPlace(
             profile=DEFAULT_PROFILE, label=where, client_id=key.public, client_seq=seq, prev_ack=0,
             auth_ref=None,
         )  # fmt: skip
-        sealed = self._sealed(place, made) if made.schema else self._unopenable(place)
+        sealed = self._sealed(place, message) if message.schema else self._unopenable(place)
         bare = Msg(
             profile_id=DEFAULT_PROFILE.profile_id(), label=where, client_id=key.public,
             client_seq=seq, prev_ack=0, auth_ref=None, ct_hash=h(sealed), ciphertext=sealed,
         )  # fmt: skip
         return bare.signed(key)
 
-    def _sealed(self, place: SealPlace, made: Any) -> bytes:
+    def _sealed(self, place: SealPlace, message: Any) -> bytes:
         return seal_payload(
             recipient=self.reader.public,
             ephemeral=os.urandom(32),
             place=place,
-            header=PayloadHdr(schema=made.schema),
-            body=made.body,
+            header=PayloadHdr(schema=message.schema),
+            body=message.body,
             limits=LIMITS,
         ).ciphertext
 

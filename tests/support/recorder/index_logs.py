@@ -30,11 +30,13 @@ MOST_TOGETHER = 37
 
 
 def a_log(seed: int, size: int) -> Any:
-    """Real messages of a random history; ``made`` is what the oracle is told of them."""
-    made = history(seed, size)
-    log = RecordedLog(made)
+    """Real messages of a random history; ``plain_items`` is what the oracle reads."""
+    items = history(seed, size)
+    log = RecordedLog(items)
     leaves = {(entry.stream, entry.seq): entry.leaf_hash.hex() for entry in log.entries}
-    log.made = [item.plain() | {"leaf_hash": leaves[item.stream, item.seq]} for item in made]
+    log.plain_items = [
+        item.plain() | {"leaf_hash": leaves[item.stream, item.seq]} for item in items
+    ]
     return log
 
 

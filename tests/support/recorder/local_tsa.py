@@ -65,11 +65,11 @@ class Authority:
         config = _CONFIG.format(name=name, folder=folder, policy=POLICY)
         (folder / "tsa.cnf").write_text(config)
         (folder / "serial").write_text("01\n")
-        made = cls(folder)
-        made._root(f"/CN={name} Root")
-        made._issue("middle", f"/CN={name} Middle", "root", "middle", 3_000)
-        made._issue("signer", f"/CN={name}", "middle", signer, days)
-        return made
+        authority = cls(folder)
+        authority._root(f"/CN={name} Root")
+        authority._issue("middle", f"/CN={name} Middle", "root", "middle", 3_000)
+        authority._issue("signer", f"/CN={name}", "middle", signer, days)
+        return authority
 
     @property
     def chain(self) -> list[bytes]:
@@ -105,8 +105,8 @@ class Authority:
         )
         for extension in old.extensions:
             builder = builder.add_extension(extension.value, extension.critical)
-        made = builder.sign(issuer, SHA256()).public_bytes(Encoding.PEM)
-        (folder / "signer.pem").write_bytes(made)
+        certificate = builder.sign(issuer, SHA256()).public_bytes(Encoding.PEM)
+        (folder / "signer.pem").write_bytes(certificate)
         return result
 
     def reply(self, query: bytes) -> bytes:

@@ -27,10 +27,12 @@ class Authority:
         self.pem = folder / f"{name}.pem"
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _named(name)
-        made = _begun(self._name, self._name, self._key)
-        made = made.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        made = made.add_extension(_KEYS, critical=True)
-        self.pem.write_bytes(made.sign(self._key, hashes.SHA256()).public_bytes(_PEM))
+        builder = _begun(self._name, self._name, self._key)
+        builder = builder.add_extension(
+            x509.BasicConstraints(ca=True, path_length=None), critical=True
+        )
+        builder = builder.add_extension(_KEYS, critical=True)
+        self.pem.write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(_PEM))
 
     def issue(self, name: str, *, days: int = 1) -> tuple[Path, Path]:
         """The files of a certificate and its key; with negative days, one of the past."""
@@ -38,12 +40,12 @@ class Authority:
         host = x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))])
         usage = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         own = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
-        made = _begun(_named(name), self._name, key, days)
-        made = made.add_extension(host, critical=False)
-        made = made.add_extension(x509.ExtendedKeyUsage(usage), critical=False)
-        made = made.add_extension(own, critical=False)
+        builder = _begun(_named(name), self._name, key, days)
+        builder = builder.add_extension(host, critical=False)
+        builder = builder.add_extension(x509.ExtendedKeyUsage(usage), critical=False)
+        builder = builder.add_extension(own, critical=False)
         cert, secret = self.folder / f"{name}.pem", self.folder / f"{name}.key"
-        cert.write_bytes(made.sign(self._key, hashes.SHA256()).public_bytes(_PEM))
+        cert.write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(_PEM))
         plain = serialization.NoEncryption()
         secret.write_bytes(key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, plain))
         return cert, secret

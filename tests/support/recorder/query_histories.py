@@ -36,7 +36,7 @@ PLAIN = (
 
 
 @dataclass(frozen=True)
-class Made:
+class HistoryItem:
     """An event and its place; ``is_event`` is false for a message that only stands there."""
 
     stream: str
@@ -66,17 +66,17 @@ def principal(number: int) -> str:
     return key.public_key().public_bytes_raw().hex()
 
 
-def history(seed: int, size: int) -> list[Made]:
+def history(seed: int, size: int) -> list[HistoryItem]:
     """Events in the order of a hub that takes them one after another; its time never goes back."""
     draw = random.Random(f"history {seed}")
     seqs = dict.fromkeys(STREAMS, 0)
-    made, now = [], START
+    items, now = [], START
     for number in range(size):
         now += draw.choice((0, 0, 0, 1, 1, 2, 30))
         stream = draw.choice(STREAMS)
         seqs[stream] += 1
-        made.append(_made(draw, stream, seqs[stream], now, number))
-    return made
+        items.append(_item(draw, stream, seqs[stream], now, number))
+    return items
 
 
 def queries(seed: int, count: int) -> list[dict[str, Any]]:
@@ -114,11 +114,11 @@ def value(draw: random.Random, depth: int = 3) -> Any:
     return draw.choice((*WORDS, None, True, False))
 
 
-def _made(draw: random.Random, stream: str, seq: int, now: int, number: int) -> Made:
+def _item(draw: random.Random, stream: str, seq: int, now: int, number: int) -> HistoryItem:
     payload = value(draw)
     if draw.random() < 0.8:
         payload = {key: value(draw, 2) for key in draw.sample(KEYS, draw.randint(0, 7))}
-    return Made(
+    return HistoryItem(
         stream=stream,
         seq=seq,
         hub_ts=now,

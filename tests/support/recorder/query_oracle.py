@@ -1,7 +1,7 @@
 """Queries answered in the most obvious way, for every engine to be compared with.
 
 Nothing here uses the library under test: JSON is written by the encoder below, hashes are
-hashlib's. An event is a dict of the fields of ``histories.Made``.
+hashlib's. An event is a dict of the fields of ``query_histories.HistoryItem``.
 """
 
 from __future__ import annotations

@@ -76,15 +76,15 @@ class RecordedLog:
         self.nodes = {stream: MemoryNodes() for stream in STREAMS}
         self.client_seqs: dict[tuple[str, str], int] = {}
         self.pairs: dict[tuple[str, int], tuple[bytes, bytes, bytes]] = {}
-        result = [self.take(made, as_event(made)) for made in history]
+        result = [self.take(item, as_event(item)) for item in history]
         self.entries = sorted(result, key=lambda entry: entry.order_key)
-        self.made: list[dict[str, Any]] = []
+        self.plain_items: list[dict[str, Any]] = []
         self.checkpoint = self.make_checkpoint(max((m.hub_ts for m in history), default=1) + 1)
 
-    def take(self, made: Any, event: RecordEvent) -> QueryEntry:
+    def take(self, item: Any, event: RecordEvent) -> QueryEntry:
         """Send, receipt and keep one message; what is no event has another schema."""
-        schema = RECORD_SCHEMA if made.is_event else h(b"another schema")
-        return self.append(made.stream, made.hub_ts, event, schema)
+        schema = RECORD_SCHEMA if item.is_event else h(b"another schema")
+        return self.append(item.stream, item.hub_ts, event, schema)
 
     def append(
         self, stream: str, hub_ts: int, event: RecordEvent, schema: bytes = RECORD_SCHEMA

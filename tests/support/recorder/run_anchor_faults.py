@@ -71,7 +71,7 @@ def run(root: Path, kind: str, at: int) -> int:
     """How many operations there were, or 0 when the run did not come to its end."""
 
     def work() -> None:
-        sink = os.open(root / "said", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        sink = os.open(root / "journal", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         faults = FaultyOs(kind, at)
         faults.install()
 
@@ -91,9 +91,9 @@ def run(root: Path, kind: str, at: int) -> int:
 
 def wrong(root: Path) -> str | None:
     """What was promised and does not hold, after everything is opened again."""
-    said = [line.split() for line in (root / "said").read_text().splitlines()]
+    journal = [line.split() for line in (root / "journal").read_text().splitlines()]
     promised = {
-        what: {item for w, item in said if w == what} for what in ("kept", "asked", "anchored")
+        what: {item for w, item in journal if w == what} for what in ("kept", "asked", "anchored")
     }
     checkpoint_store, refs, book = opened(root)
     checkpoint_store.settle()
@@ -130,10 +130,14 @@ def main(folder: Path, kind: str) -> None:
         root = folder / "run"
         root.mkdir()
         run(root, kind, at)
-        ended = (root / "said").read_text().splitlines()[-1:] if (root / "said").exists() else []
+        ended = (
+            (root / "journal").read_text().splitlines()[-1:] if (root / "journal").exists() else []
+        )
         count = int(ended[0].split()[1]) if ended and ended[0].startswith("operations") else None
         if count is not None:
-            (root / "said").write_text("\n".join((root / "said").read_text().splitlines()[:-1]))
+            (root / "journal").write_text(
+                "\n".join((root / "journal").read_text().splitlines()[:-1])
+            )
         if count is not None and at > count:
             break
         result = wrong(root)

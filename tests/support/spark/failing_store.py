@@ -55,7 +55,7 @@ class _SlowObjects(_Objects):
 
 
 @dataclass(frozen=True)
-class LosingDoor(StoreRef):
+class LosingStore(StoreRef):
     """Some puts are done, and their answers are lost."""
 
     marks: Path = Path()
@@ -67,7 +67,7 @@ class LosingDoor(StoreRef):
 
 
 @dataclass(frozen=True)
-class SlowDoor(StoreRef):
+class SlowStore(StoreRef):
     """One task does not end before a second copy of it has done its work."""
 
     marks: Path = Path()

@@ -57,17 +57,17 @@ class Sender:
             bench.committer.register(stream, bench.now)
         self._tokens = {name: self._token(key) for name, key in KEYS.items()}
 
-    def send(self, made: Any) -> str:
+    def send(self, item: Any) -> str:
         """The leaf of one message; what is no event has another schema, or is for a message."""
-        self.bench.now = max(self.bench.now, made.hub_ts)
-        client, label = KEYS[made.principal_id], self.label(made.stream)
+        self.bench.now = max(self.bench.now, item.hub_ts)
+        client, label = KEYS[item.principal_id], self.label(item.stream)
         number = self._numbers.get((label, client.public), 0) + 1
         self._numbers[label, client.public] = number
         place = SealPlace(
             profile=DEFAULT_PROFILE, label=label, client_id=client.public, client_seq=number,
-            prev_ack=0, auth_ref=self._tokens[made.principal_id].auth_ref(),
+            prev_ack=0, auth_ref=self._tokens[item.principal_id].auth_ref(),
         )  # fmt: skip
-        is_strange = not made.is_event and made.seq % 2
+        is_strange = not item.is_event and item.seq % 2
         sealed = (
             poison.unopenable(number, place, self._recipient)
             if is_strange
@@ -75,8 +75,8 @@ class Sender:
                 recipient=self._recipient,
                 ephemeral=ht("tests/ephemeral", label, client.public, number.to_bytes(4, "big")),
                 place=place,
-                header=PayloadHdr(schema=RECORD_SCHEMA if made.is_event else h(b"another")),
-                body=as_event(made).encode(),
+                header=PayloadHdr(schema=RECORD_SCHEMA if item.is_event else h(b"another")),
+                body=as_event(item).encode(),
                 limits=self.bench.limits,
             ).ciphertext
         )
@@ -85,7 +85,7 @@ class Sender:
             client_seq=number, prev_ack=0, auth_ref=place.auth_ref,
             ct_hash=h(sealed), ciphertext=sealed,
         ).signed(client)  # fmt: skip
-        (done,) = self.bench.committer.commit([VerifiedMsg.of(msg)], made.hub_ts)
+        (done,) = self.bench.committer.commit([VerifiedMsg.of(msg)], item.hub_ts)
         assert isinstance(done, bytes), done
         return msg.leaf_hash().hex()
 
@@ -114,7 +114,7 @@ class Sender:
 class World:
     """A stopped hub, two of its recorder checkpoints, and who may read it.
 
-    ``made`` is what the oracle is told. It goes up to ``checkpoint``, the log goes on.
+    ``plain_items`` is what the oracle reads. It goes up to ``checkpoint``, the log goes on.
     """
 
     root: Path
@@ -123,7 +123,7 @@ class World:
     hub_key: SigningKey
     early: Any
     checkpoint: Any
-    made: list[dict[str, Any]]
+    plain_items: list[dict[str, Any]]
     labels: dict[str, bytes]
     index: IndexHome | None = None
 
@@ -177,7 +177,7 @@ def a_world(folder: Path, seed: int, size: int) -> World:
     sealed_hub.a_reader(folder / "reader")
     bench = Bench(folder / "hub", limits=Limits(max_checkpoint_interval=CHUNK))
     sender = Sender(bench, folder / "reader")
-    made = []
+    items = []
     for number, item in enumerate(query_histories.history(seed, size + size // 8)):
         if number == size // 3:
             early = sender.checkpoint()
@@ -188,12 +188,12 @@ def a_world(folder: Path, seed: int, size: int) -> World:
             checkpoint = sender.checkpoint()
         leaf = sender.send(item)
         if number < size:
-            made.append(item.plain() | {"leaf_hash": leaf})
+            items.append(item.plain() | {"leaf_hash": leaf})
     keys = bench.committer.log.keys
     labels = {stream: sender.label(stream) for stream in STREAMS}
     bench.stop()
     return World(
-        folder / "hub", folder / "reader", keys.identity, keys.current, early, checkpoint, made,
+        folder / "hub", folder / "reader", keys.identity, keys.current, early, checkpoint, items,
         labels,
     )  # fmt: skip
 
@@ -207,8 +207,8 @@ def questions_of(descriptors: Sequence[Any], out: Path) -> list[SparkQuestion]:
 
 def due(world: World, query: dict[str, Any], result_id: str) -> dict[str, Any]:
     """Everything that the query must give, found in the most obvious way."""
-    rows = query_oracle.answer(query, world.made)
-    matching = query_oracle.matching(query, world.made)
+    rows = query_oracle.answer(query, world.plain_items)
+    matching = query_oracle.matching(query, world.plain_items)
     return {
         "rows": [query_oracle.jcs(row).encode() for row in rows],
         "row_count": len(rows),
@@ -247,7 +247,7 @@ def _evidence(
 
 
 def _searched(world: World, query: dict[str, Any], stream: str) -> dict[str, Any]:
-    own = [item for item in world.made if item["stream"] == stream]
+    own = [item for item in world.plain_items if item["stream"] == stream]
     time = query["filter"].get("time") or {}
     start, end = (time.get(name) and query_oracle.to_ms(time[name]) for name in ("from", "to"))
     early = [start is not None and item["hub_ts"] * 1000 < start for item in own]

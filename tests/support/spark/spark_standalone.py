@@ -40,7 +40,7 @@ class Daemon:
             },
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
-        self.found = self._wait(re.compile(says))
+        self.matched = self._wait(re.compile(says))
         # Whoever does not read on blocks the process once the pipe is full.
         threading.Thread(target=self._drain, daemon=True).start()
 
@@ -68,7 +68,7 @@ class Daemon:
 def cluster(environment: dict[str, str], work: Path) -> Iterator[str]:
     """The URL of a cluster of two workers with a core each, on hosts of different names."""
     started = [Daemon(environment, "127.0.0.1", "master.Master", says=r"spark://127\.0\.0\.1:\d+")]
-    url = started[0].found
+    url = started[0].matched
     options = ("--cores", "1", "--memory", "1g", "--work-dir", str(work), url)
     try:
         # A second copy of a task never runs on the host of the first.

@@ -10,13 +10,13 @@ from pyspark.sql import SparkSession
 from recorder.archive.audit import read_terms
 from spark_jobs.event_files import ReaderIdentity
 from spark_jobs.events_table import EventsJob
-from support.spark.failing_store import SlowDoor
+from support.spark.failing_store import SlowStore
 from veen.objects.port import FileSettings
 
 
 def main(store: Path, hub_id: str, client: Path, terms: Path, marks: Path) -> None:
     job = EventsJob(
-        services=SlowDoor(FileSettings(store), marks=marks),
+        services=SlowStore(FileSettings(store), marks=marks),
         hub_id=bytes.fromhex(hub_id),
         table="events",
         reader=ReaderIdentity(client, client.with_suffix(".passphrase")),

@@ -41,7 +41,7 @@ def due(sealed_hub: Any) -> list[tuple[Any, ...]]:
     return sorted(result, key=lambda item: item[:2])
 
 
-def said(rows: Iterable[dict[str, Any]]) -> list[tuple[Any, ...]]:
+def read_rows(rows: Iterable[dict[str, Any]]) -> list[tuple[Any, ...]]:
     names = ("label", "stream_seq", "msg_id", "stream_name", "hub_ts", "client_id", "body",
              "parent_id", "expires_at")  # fmt: skip
     return sorted((tuple(row[name] for name in names) for row in rows), key=lambda item: item[:2])

@@ -114,15 +114,17 @@ def running(home: ZoneHome) -> Iterator[RunningZone]:
 
 
 @contextmanager
-def _process(home: ZoneHome, one: ZoneService) -> Iterator[None]:
-    log = home.root / f"{one.name}.log"
+def _process(home: ZoneHome, service: ZoneService) -> Iterator[None]:
+    log = home.root / f"{service.name}.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
-            one.command, env=os.environ | dict(one.more), cwd=home.root,
+            service.command, env=os.environ | dict(service.more), cwd=home.root,
             stdin=subprocess.DEVNULL, stdout=out, stderr=out,
         )  # fmt: skip
     try:
-        until(one.is_ready, lambda: f"{one.name} does not answer: {log.read_text()[-3000:]}")
+        until(
+            service.is_ready, lambda: f"{service.name} does not answer: {log.read_text()[-3000:]}"
+        )
         yield
     finally:
         process.terminate()

@@ -28,7 +28,7 @@ KNOWN = {
 }
 
 
-def found() -> Iterator[tuple[str, str]]:
+def uses() -> Iterator[tuple[str, str]]:
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             name, text = str(path.relative_to(ROOT)), path.read_text("utf-8")
@@ -59,4 +59,4 @@ def _classes(pattern: ast.expr) -> Iterator[str]:
 
 
 def test_h31_no_table_of_the_interpreter_decides() -> None:
-    assert set(found()) == KNOWN
+    assert set(uses()) == KNOWN

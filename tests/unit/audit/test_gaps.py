@@ -181,11 +181,11 @@ def test_no_gap_is_hidden_and_none_is_made_up(script: Any, seed: int) -> None:
     assert len(detail) <= len(real)
 
 
-def walked(found: Script) -> set[int]:
+def walked(script: Script) -> set[int]:
     """The entries that stand in their place: none before them comes later."""
     seen = [0]
-    for name in sorted(file for file in found.files if layout.parse_chunk(file)):
-        if found.label.hex() in name:
-            entries = read_entries(found.files[name], LIMITS)
+    for name in sorted(file for file in script.files if layout.parse_chunk(file)):
+        if script.label.hex() in name:
+            entries = read_entries(script.files[name], LIMITS)
             seen += [header.stream_seq for _, header, _ in entries]
     return {seq for at, seq in enumerate(seen) if at and seq > max(seen[:at])}

@@ -6,7 +6,7 @@ import pytest
 
 from support.audit.audit_files import Files
 from support.audit.audit_plants import (
-    Found,
+    Finding,
     Place,
     Plant,
     bad_message_signature,
@@ -15,10 +15,10 @@ from support.audit.audit_plants import (
     drop_first,
     drop_last,
     duplicate,
+    findings,
     forged_checkpoint,
     forged_peaks,
     forged_summary,
-    found,
     places,
     swap,
     wrong_root,
@@ -31,7 +31,7 @@ from veen.log import layout
 MOVES: dict[Plant, int] = {drop: -1, swap: 0, duplicate: 1}
 
 
-def moved(due: list[Found], place: Place, move: Plant) -> list[Found]:
+def moved(due: list[Finding], place: Place, move: Plant) -> list[Finding]:
     """Faults of a chunk, after a move of its fourth entry."""
     shift = MOVES[move] * place.size
     return [
@@ -41,18 +41,18 @@ def moved(due: list[Found], place: Place, move: Plant) -> list[Found]:
 
 
 @pytest.mark.parametrize("move", MOVES)
-@pytest.mark.parametrize("one", [bad_receipt_signature, bad_message_signature, drop_last])
-def test_a_fault_beside_entries_that_moved(files: Files, one: Plant, move: Plant) -> None:
+@pytest.mark.parametrize("fault", [bad_receipt_signature, bad_message_signature, drop_last])
+def test_a_fault_beside_entries_that_moved(files: Files, fault: Plant, move: Plant) -> None:
     place = places(files)[1]
-    due = moved(one(files, place), place, move) + move(files, place)
-    assert found(files) == sorted(due)
+    due = moved(fault(files, place), place, move) + move(files, place)
+    assert findings(files) == sorted(due)
 
 
-@pytest.mark.parametrize("one", [wrong_root, forged_peaks, forged_checkpoint, forged_summary])
-def test_a_fault_beside_an_entry_that_stands_twice(files: Files, one: Plant) -> None:
+@pytest.mark.parametrize("fault", [wrong_root, forged_peaks, forged_checkpoint, forged_summary])
+def test_a_fault_beside_an_entry_that_stands_twice(files: Files, fault: Plant) -> None:
     place = places(files)[1]
-    due = moved(one(files, place), place, duplicate) + duplicate(files, place)
-    assert found(files) == sorted(due)
+    due = moved(fault(files, place), place, duplicate) + duplicate(files, place)
+    assert findings(files) == sorted(due)
 
 
 @pytest.mark.parametrize("move", [drop, swap])
@@ -62,11 +62,11 @@ def test_a_forged_snapshot_or_checkpoint_behind_a_lost_entry(files: Files, move:
     peaks = layout.peaks(place.name.label, place.name.end_seq)
     forged_peaks(files, place)
     due = move(files, place)
-    assert found(files) == sorted([(peaks, 0, "PEAKS"), *due])
+    assert findings(files) == sorted([(peaks, 0, "PEAKS"), *due])
     bound = (layout.CHECKPOINT_BINDING, bound_root_at(whole, place), "BINDING")
     forged_checkpoint(whole, place)
     assert move(whole, place) == due
-    assert found(whole) == sorted([(peaks, 0, "PEAKS"), bound, *due])
+    assert findings(whole) == sorted([(peaks, 0, "PEAKS"), bound, *due])
 
 
 def bound_root_at(files: Files, place: Place) -> int:
@@ -76,14 +76,14 @@ def bound_root_at(files: Files, place: Place) -> int:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "other"),
     [(drop, duplicate), (swap, duplicate), (duplicate, swap),
      (drop_first, drop), (drop_first, swap), (drop_first, duplicate)],
 )  # fmt: skip
-def test_two_moves_in_one_chunk(files: Files, one: Plant, other: Plant) -> None:
+def test_two_moves_in_one_chunk(files: Files, first: Plant, other: Plant) -> None:
     place = places(files)[1]
-    due = [*one(files, place), *other(files, place)]
-    assert found(files) == sorted(due)
+    due = [*first(files, place), *other(files, place)]
+    assert findings(files) == sorted(due)
 
 
 @pytest.mark.parametrize(("move", "first"), [(drop, 13), (swap, 12)])
@@ -93,6 +93,6 @@ def test_a_root_behind_a_lost_entry_is_named_as_one_that_nobody_can_check(
     place = places(files)[1]
     wrong_root(files, place)
     due = move(files, place)
-    assert found(files) == sorted(due)
-    said = f"{place.file}: the roots of entries {first} to 16 rest on entries that are missing"
-    assert any(note.startswith(said) for note in audited(files).notes)
+    assert findings(files) == sorted(due)
+    message = f"{place.file}: the roots of entries {first} to 16 rest on entries that are missing"
+    assert any(note.startswith(message) for note in audited(files).notes)

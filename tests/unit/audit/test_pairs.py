@@ -95,8 +95,8 @@ def refused(msg: Msg, receipt: Receipt, context: Context) -> str | None:
     )  # fmt: skip
     try:
         verify_pair(msg, receipt, Before(peaks=EMPTY, client=None, grant=grant), rules)
-    except Violation as found:
-        return found.invariant
+    except Violation as violation:
+        return violation.invariant
     return None
 
 

@@ -12,10 +12,10 @@ from support.audit.audit_plants import (
     Plant,
     bad_message_signature,
     bad_receipt_signature,
+    findings,
     flip,
     forged_checkpoint,
     forged_peaks,
-    found,
     places,
     wrong_root,
 )  # fmt: skip
@@ -33,35 +33,35 @@ APART: list[Plant] = [
 @pytest.mark.parametrize("which", range(3))
 def test_one_fault(files: Files, plant: Plant, which: int) -> None:
     due = plant(files, places(files)[which])
-    assert found(files) == sorted(due)
+    assert findings(files) == sorted(due)
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), list(combinations(PLANTS, 2)), ids=lambda plant: plant.__name__
+    ("fault", "other"), list(combinations(PLANTS, 2)), ids=lambda plant: plant.__name__
 )
-def test_two_faults_in_neighbouring_chunks(files: Files, one: Plant, other: Plant) -> None:
+def test_two_faults_in_neighbouring_chunks(files: Files, fault: Plant, other: Plant) -> None:
     before, after, _ = places(files)
     for first, second in ((before, after), (after, before)):
         planted = dict(files)
-        due = [*one(planted, first), *other(planted, second)]
-        assert found(planted) == sorted(due)
+        due = [*fault(planted, first), *other(planted, second)]
+        assert findings(planted) == sorted(due)
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), list(combinations(APART, 2)), ids=lambda plant: plant.__name__
+    ("first", "other"), list(combinations(APART, 2)), ids=lambda plant: plant.__name__
 )
-def test_two_faults_in_one_chunk(files: Files, one: Plant, other: Plant) -> None:
+def test_two_faults_in_one_chunk(files: Files, first: Plant, other: Plant) -> None:
     place = places(files)[1]
-    due = [*one(files, place), *other(files, place)]
-    assert found(files) == sorted(due)
+    due = [*first(files, place), *other(files, place)]
+    assert findings(files) == sorted(due)
 
 
 def test_a_control_log_that_is_not_at_hand(files: Files) -> None:
     """Sealed chunks alone, as an archive has them: the capabilities are still in an open chunk."""
     for name in [file for file in files if file.endswith(".open")]:
         del files[name]
-    assert {code for _, _, code in found(files)} == {"I7"}
-    assert found(files, control_is_whole=False) == []
+    assert {code for _, _, code in findings(files)} == {"I7"}
+    assert findings(files, control_is_whole=False) == []
 
 
 def test_a_wrong_root_after_a_lost_snapshot(files: Files) -> None:
@@ -69,7 +69,7 @@ def test_a_wrong_root_after_a_lost_snapshot(files: Files) -> None:
     before, after, _ = places(files)
     due = [*forged_peaks(files, before), *wrong_root(files, after)]
     del files[due[0][0]]
-    assert found(files) == sorted([(due[0][0], 0, "MISSING"), due[1]])
+    assert findings(files) == sorted([(due[0][0], 0, "MISSING"), due[1]])
 
 
 @pytest.mark.parametrize("plant", PLANTS)
@@ -80,4 +80,4 @@ def test_without_signatures_all_else_is_found(files: Files, plant: Plant) -> Non
     if due[0][2] == "SIG":
         name = layout.summary(place.name)
         due = [(name, len(files[name]) - 32, "SUMMARY")]
-    assert found(files, depth=Depth.HASHES) == sorted(due)
+    assert findings(files, depth=Depth.HASHES) == sorted(due)

@@ -18,11 +18,11 @@ LARGE = 70_000
 
 
 def test_batches_are_counted_together_and_reported() -> None:
-    made = bridge_world.World(body_bytes=LARGE).grow(2)
-    made.grow(1, disclose=False).grow(1).grow(1, disclose=False)
+    world = bridge_world.World(body_bytes=LARGE).grow(2)
+    world.grow(1, disclose=False).grow(1).grow(1, disclose=False)
     steps: list[tuple[int, int | None]] = []
     result = verify_bundle(
-        BytesIO(made.bundle(2, 5)), bridge_world.TRUST, None,
+        BytesIO(world.bundle(2, 5)), bridge_world.TRUST, None,
         progress=lambda done, count: steps.append((done, count)),
     )  # fmt: skip
     assert len(result.survey.batches) == 2
@@ -61,8 +61,8 @@ def test_names_the_first_fault_of_the_worst_kind_over_all_batches(
 
 
 def test_other_processes_come_to_the_same_end() -> None:
-    made = bridge_world.World(body_bytes=3000).grow(150)
-    raw = made.bundle(1, 150)
+    world = bridge_world.World(body_bytes=3000).grow(150)
+    raw = world.bundle(1, 150)
     alone = verify_bundle(BytesIO(raw), bridge_world.TRUST, None)
     assert len(alone.survey.batches) > 2
     assert verify_bundle(BytesIO(raw), bridge_world.TRUST, None, workers=2) == alone

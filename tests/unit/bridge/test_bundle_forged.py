@@ -154,10 +154,10 @@ def test_refuses_times_that_are_not_those_of_the_events(
 
 
 def test_refuses_a_message_signed_by_someone_else(bundle_verdict: Verdict) -> None:
-    made = bridge_world.World().grow(1)
-    event = made.events[0]
+    world = bridge_world.World().grow(1)
+    event = world.events[0]
     msg = replace(Msg.decode(event.payload), sig=OTHER.sign(h(b"x")))
-    header, _, proof = bridge_world.parts(made.bundle(1, 1))
+    header, _, proof = bridge_world.parts(world.bundle(1, 1))
     raw = bridge_world.reseal(header, [replace(event, payload=msg.encode()).encode()], proof)
     assert bundle_verdict(raw) == "E.SIG/MSG_SIG"
 
@@ -214,8 +214,8 @@ def test_a_false_range_ranks_before_a_bad_signature(forge: Forge, bundle_verdict
 
 
 def test_metadata_of_a_closed_body_is_counted_as_not_checked() -> None:
-    made = bridge_world.World().grow(2).grow(1, disclose=False)
-    result = verify_bundle(BytesIO(made.bundle(1, 3)), bridge_world.TRUST, None)
+    world = bridge_world.World().grow(2).grow(1, disclose=False)
+    result = verify_bundle(BytesIO(world.bundle(1, 3)), bridge_world.TRUST, None)
     assert (result.with_metadata, result.unopened) == (3, 1)
 
 

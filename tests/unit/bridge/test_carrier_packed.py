@@ -85,8 +85,8 @@ def test_a_sealed_carrier_tells_nothing_of_its_content(carrier_factory: Any, raw
 def test_refuses_sealed_chunks_that_an_exporter_did_not_make(
     carrier_factory: Any, change: str
 ) -> None:
-    made = bridge_world.World(body_bytes=40_000).grow(5)
-    bags = carrier_factory.carry(made.bundle(1, 5), sealing=SEALING)
+    world = bridge_world.World(body_bytes=40_000).grow(5)
+    bags = carrier_factory.carry(world.bundle(1, 5), sealing=SEALING)
     stored = bytearray((bags[0] / "data" / "v001.agv").read_bytes()[86:])
     size = (1 << 16) + 16
     if change == "flip":
@@ -99,7 +99,7 @@ def test_refuses_sealed_chunks_that_an_exporter_did_not_make(
     assert carrier_factory.check([bag], privates=[PRIVATE]).verdict == "E.SIG/SEALED"
 
 
-def repacked(yard: Any, bag: Path, stored: bytes) -> list[Path]:
+def repacked(carrier_factory: Any, bag: Path, stored: bytes) -> list[Path]:
     """A bag whose one volume holds other bytes, signed anew."""
     header = (bag / "data" / "v001.agv").read_bytes()[:86]
     raw = header[:46] + len(stored).to_bytes(8, "big") + h(stored) + stored

@@ -59,12 +59,12 @@ def bundle(case: Case) -> bytes:
     world = bridge_world.World().grow(4)
     header, events, proof = bridge_world.parts(world.bundle(1, 4))
     document = header.export_checkpoint
-    made = document.checkpoints[0].signed(case.signer)
+    checkpoint = document.checkpoints[0].signed(case.signer)
     for witness in case.witnesses:
-        made = made.witnessed(witness)
+        checkpoint = checkpoint.witnessed(witness)
     document = replace(
         document,
-        checkpoints=(made,),
+        checkpoints=(checkpoint,),
         created_at=START + case.created_at,
         hub_public=case.document.public,
     ).signed(case.document)

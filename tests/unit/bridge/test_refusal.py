@@ -22,6 +22,6 @@ def test_every_fault_says_what_to_do_on_its_first_line(
 
 
 def test_a_refusal_is_the_same_in_another_process() -> None:
-    made = CarrierRefused(CarrierFault.LEAF, "it is so", seq=5)
-    document = pickle.loads(pickle.dumps(made))
-    assert (str(document), document.fault, document.seq) == (str(made), CarrierFault.LEAF, 5)
+    refusal = CarrierRefused(CarrierFault.LEAF, "it is so", seq=5)
+    document = pickle.loads(pickle.dumps(refusal))
+    assert (str(document), document.fault, document.seq) == (str(refusal), CarrierFault.LEAF, 5)

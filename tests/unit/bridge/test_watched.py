@@ -139,10 +139,10 @@ def test_a_transcript_tells_how_old_the_checkpoint_is(
 def test_nothing_is_too_old_unless_somebody_says_so(
     carrier_factory: Any, grown_world: Any, bags: list[Path]
 ) -> None:
-    made = grown_world.checkpoint().created_at
-    assert carrier_factory.check(bags, now=made + 10_000 * DAY).ok
-    assert carrier_factory.check(bags, now=made + 3 * DAY, max_age_sec=3 * DAY).ok
-    report = carrier_factory.check(bags, now=made + 4 * DAY, max_age_sec=3 * DAY)
+    created_at = grown_world.checkpoint().created_at
+    assert carrier_factory.check(bags, now=created_at + 10_000 * DAY).ok
+    assert carrier_factory.check(bags, now=created_at + 3 * DAY, max_age_sec=3 * DAY).ok
+    report = carrier_factory.check(bags, now=created_at + 4 * DAY, max_age_sec=3 * DAY)
     assert report.verdict == "E.TIME/AGE"
     assert "its checkpoint is 4 days old, more than 3 days" in str(report.refusal)
 

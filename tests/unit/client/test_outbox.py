@@ -30,7 +30,7 @@ FORM = MessageTemplate(
     recipient=b"r" * 32,
     header=PayloadHdr(schema=b"s" * 32),
 )
-LANE = FORM.queue(HUB)
+QUEUE = FORM.queue(HUB)
 SECRET = b"a body nobody may read"
 
 
@@ -64,7 +64,7 @@ def a_receipt(attempt: SubmitAttempt) -> Receipt:
     )
 
 
-def waiting(outbox: Outbox, queue: bytes = LANE) -> list[int]:
+def waiting(outbox: Outbox, queue: bytes = QUEUE) -> list[int]:
     return [event_id for event_id, _ in outbox.waiting(queue, 0, ALL, 100, MUCH)]
 
 
@@ -164,7 +164,7 @@ def test_an_outbox_of_an_earlier_version_is_migrated_with_its_events(
     db.close()
     outbox = open_outbox()
     assert outbox.pending(HUB) == 2
-    assert (outbox.slots(LANE, ALL, 9), waiting(outbox)) == ([InFlight(attempts)], [2])
+    assert (outbox.slots(QUEUE, ALL, 9), waiting(outbox)) == ([InFlight(attempts)], [2])
     assert len(outbox.queues(HUB)) == 1
     outbox.add(HUB, drafts(1), Note("place", b"3"))
     outbox.close()
@@ -191,7 +191,7 @@ def test_a_migration_that_fails_changes_nothing_and_runs_again(
         assert db.execute("PRAGMA user_version").fetchone() == (2,)
         assert db.execute("SELECT * FROM sqlite_schema ORDER BY name").fetchall() == before
         db.execute("DROP INDEX attempt_event")
-    assert open_outbox().slots(LANE, ALL, 9) == [InFlight((attempt,))]
+    assert open_outbox().slots(QUEUE, ALL, 9) == [InFlight((attempt,))]
 
 
 def test_a_note_is_kept_with_its_events_or_not_at_all(open_outbox: Callable[..., Outbox]) -> None:
@@ -235,8 +235,8 @@ def test_lanes_keep_apart_what_is_ordered_apart(open_outbox: Callable[..., Outbo
 def test_a_portion_has_a_bound_but_is_never_empty(open_outbox: Callable[..., Outbox]) -> None:
     outbox = open_outbox()
     outbox.add(HUB, [QueuedMessage(FORM, bytes(1_000)) for _ in range(5)])
-    assert [len(outbox.waiting(LANE, 0, ALL, 3, size)) for size in (1, 2_600, MUCH)] == [1, 2, 3]
-    assert [item for item, _ in outbox.waiting(LANE, 2, 4, 9, MUCH)] == [3, 4]
+    assert [len(outbox.waiting(QUEUE, 0, ALL, 3, size)) for size in (1, 2_600, MUCH)] == [1, 2, 3]
+    assert [item for item, _ in outbox.waiting(QUEUE, 2, 4, 9, MUCH)] == [3, 4]
 
 
 def test_flights_come_back_with_every_attempt_in_order(open_outbox: Callable[..., Outbox]) -> None:
@@ -245,10 +245,10 @@ def test_flights_come_back_with_every_attempt_in_order(open_outbox: Callable[...
     attempts = [an_attempt(1, 1), an_attempt(2, 2), an_attempt(1, 1, auth_ref=b"a" * 32)]
     outbox.journal(attempts)
     outbox = open_outbox()
-    assert outbox.slots(LANE, ALL, 10) == [
+    assert outbox.slots(QUEUE, ALL, 10) == [
         InFlight((attempts[0], attempts[2])), InFlight((attempts[1],)),
     ]  # fmt: skip
-    assert outbox.slots(LANE, 1, 10) == outbox.slots(LANE, ALL, 1)
+    assert outbox.slots(QUEUE, 1, 10) == outbox.slots(QUEUE, ALL, 1)
     assert waiting(outbox) == [3]
     assert outbox.last_seq(b"l" * 32, b"c" * 32) == 2
 
@@ -260,7 +260,7 @@ def test_a_settled_place_takes_its_event_with_it(open_outbox: Callable[..., Outb
     for slot in slots:
         outbox.journal(slot.attempts)
     outbox.settle(slots[:1])
-    assert [slot.current.event_id for slot in outbox.slots(LANE, ALL, 9)] == [2]
+    assert [slot.current.event_id for slot in outbox.slots(QUEUE, ALL, 9)] == [2]
     assert (outbox.pending(HUB), waiting(outbox)) == (1, [])
 
 
@@ -275,7 +275,7 @@ def test_a_withdrawn_event_leaves_its_flight_behind(open_outbox: Callable[..., O
     assert outbox.withdrawn(b"l" * 32, b"c" * 32) == [
         replace(attempt, withdrawn=True) for attempt in attempts
     ]
-    assert (outbox.pending(HUB), outbox.slots(LANE, ALL, 9)) == (0, [])
+    assert (outbox.pending(HUB), outbox.slots(QUEUE, ALL, 9)) == (0, [])
     assert outbox.last_seq(b"l" * 32, b"c" * 32) == 0
 
 
@@ -289,10 +289,10 @@ def test_what_lands_late_is_remembered_and_the_lane_waits_for_other_places(
     outbox.withdraw([1])
     outbox.add(HUB, drafts(2))
     outbox.journal([an_attempt(2, 1), an_attempt(3, 2)])
-    (slot, _) = outbox.slots(LANE, ALL, 9)
+    (slot, _) = outbox.slots(QUEUE, ALL, 9)
     assert slot.is_shared
     late = Late(1, a_receipt(old))
-    outbox.settle_late(slot, late, LANE)
+    outbox.settle_late(slot, late, QUEUE)
     assert (open_outbox().late(), waiting(outbox)) == ([late], [2, 3])
     assert outbox.withdrawn(b"l" * 32, b"c" * 32) == []
 

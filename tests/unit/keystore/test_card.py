@@ -145,7 +145,7 @@ def test_small_order_keys_sign_nothing(small: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: replace(a_card(), prekeys=()), "got 0"),
         (lambda: a_card(*(a_prekey(n) for n in range(MAX_PREKEYS + 1))), "got 17"),
@@ -155,7 +155,7 @@ def test_small_order_keys_sign_nothing(small: bytes) -> None:
     ],
 )
 def test_keys_that_do_not_go_together_are_no_card(
-    make: Callable[[], IdentityCard], said: str
+    make: Callable[[], IdentityCard], message: str
 ) -> None:
-    with pytest.raises(Malformed, match=said):
+    with pytest.raises(Malformed, match=message):
         make().encode()

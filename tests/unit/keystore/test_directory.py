@@ -22,12 +22,15 @@ Chance = Callable[[int], bytes]
 
 def test_what_was_made_opens_again(tmp_path: Path, seeded_random: Chance) -> None:
     client = ClientDir(tmp_path / "some" / "where" / "client")
-    made = client.create(now=NOW, random=seeded_random, passphrase=PASSPHRASE)
+    identity = client.create(now=NOW, random=seeded_random, passphrase=PASSPHRASE)
     result = client.open(PASSPHRASE)
     assert client.sealed().cost == MODERATE
-    assert (result.client_id, result.id_sign.public) == (made.client_id, made.id_sign.public)
-    assert (result.card, result.outbox_key) == (made.card, made.outbox_key)
-    assert (result.readers(), result.retired_client_ids) == (made.readers(), ())
+    assert (result.client_id, result.id_sign.public) == (
+        identity.client_id,
+        identity.id_sign.public,
+    )
+    assert (result.card, result.outbox_key) == (identity.card, identity.outbox_key)
+    assert (result.readers(), result.retired_client_ids) == (identity.readers(), ())
     assert not result.is_plain
 
 
@@ -163,8 +166,10 @@ def test_nothing_that_is_printed_tells_a_secret(create_client_dir: Create) -> No
     client = create_client_dir()
     identity = client.open(PASSPHRASE)
     secrets = [identity.outbox_key, *identity.readers()]
-    said = repr(identity) + repr(client.sealed()) + repr(client._opened(PASSPHRASE))
-    assert all(secret.hex() not in said and repr(secret)[2:-1] not in said for secret in secrets)
+    printed = repr(identity) + repr(client.sealed()) + repr(client._opened(PASSPHRASE))
+    assert all(
+        secret.hex() not in printed and repr(secret)[2:-1] not in printed for secret in secrets
+    )
     opened = client._opened(PASSPHRASE).secrets
     for seed in (opened.id_sign, opened.id_dh, opened.client.seed):
-        assert repr(seed)[2:-1] not in said
+        assert repr(seed)[2:-1] not in printed

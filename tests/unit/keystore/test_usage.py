@@ -33,7 +33,7 @@ def sent(**changes: Any) -> SentUsage:
 
 
 @pytest.mark.parametrize(
-    "found",
+    "usage",
     [
         [],
         [sent(messages=255)],
@@ -44,25 +44,27 @@ def sent(**changes: Any) -> SentUsage:
         [sent(epoch=7), sent(epoch=8, messages=0)],
     ],
 )
-def test_a_client_id_within_its_bounds_stays(found: list[SentUsage]) -> None:
-    assert advice(a_card(), found, NOW) == ()
+def test_a_client_id_within_its_bounds_stays(usage: list[SentUsage]) -> None:
+    assert advice(a_card(), usage, NOW) == ()
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("usage", "message"),
     [
         ([sent(messages=256)], "256 messages on core/main, at most 256"),
         ([sent(epoch=7), sent(epoch=8)], "used in 2 epochs of core/main, one is recommended"),
     ],
 )
-def test_a_client_id_beyond_its_bounds_is_to_be_rotated(found: list[SentUsage], said: str) -> None:
-    (advised,) = advice(a_card(), found, NOW)
-    assert said in advised
+def test_a_client_id_beyond_its_bounds_is_to_be_rotated(
+    usage: list[SentUsage], message: str
+) -> None:
+    (advised,) = advice(a_card(), usage, NOW)
+    assert message in advised
     assert advised.endswith("run veen id rotate")
 
 
 @pytest.mark.parametrize(
-    ("left", "said"),
+    ("left", "message"),
     [
         (30 * DAY, None),
         (30 * DAY - 1, "expires in 29 days"),
@@ -70,7 +72,7 @@ def test_a_client_id_beyond_its_bounds_is_to_be_rotated(found: list[SentUsage], 
         (-1, "every prekey has expired"),
     ],
 )
-def test_a_prekey_near_its_end_is_told(left: int, said: str | None) -> None:
+def test_a_prekey_near_its_end_is_told(left: int, message: str | None) -> None:
     result = advice(a_card(NOW + left), [], NOW)
-    assert len(result) == (said is not None)
-    assert said is None or said in result[0]
+    assert len(result) == (message is not None)
+    assert message is None or message in result[0]

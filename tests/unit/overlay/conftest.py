@@ -57,10 +57,10 @@ class Log:
         return self.all[run.from_seq - 1 : run.to_seq]
 
 
-def as_event(made: Any) -> Event:
+def as_event(message: Any) -> Event:
     return Event(
-        stream_seq=made.stream_seq, hub_ts=made.hub_ts, client_id=made.client_id,
-        schema=made.schema, body=made.body,
+        stream_seq=message.stream_seq, hub_ts=message.hub_ts, client_id=message.client_id,
+        schema=message.schema, body=message.body,
     )  # fmt: skip
 
 

@@ -85,14 +85,14 @@ def test_money_is_neither_made_nor_lost(
 def first_refused(messages: list[Any], exempt: set[bytes], schema: bytes) -> int | None:
     """Where a wallet that forbids negative balances refuses its first operation."""
     balances: dict[tuple[bytes, str], int] = {}
-    for made in messages:
-        if made.schema != schema or made.says is None:
+    for message in messages:
+        if message.schema != schema or message.says is None:
             continue
-        payer, payee = made.says["payer_account"], made.says["payee_account"]
-        unit, amount = made.says.get("currency_code") or "", made.says["amount"]
+        payer, payee = message.says["payer_account"], message.says["payee_account"]
+        unit, amount = message.says.get("currency_code") or "", message.says["amount"]
         left = balances.get((payer, unit), 0) - amount
         if payer != payee and left < 0 and payer not in exempt:
-            return int(made.stream_seq)
+            return int(message.stream_seq)
         if payer != payee:
             balances[payer, unit] = left
             balances[payee, unit] = balances.get((payee, unit), 0) + amount

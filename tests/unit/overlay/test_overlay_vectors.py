@@ -56,14 +56,14 @@ def test_there_are_vectors_of_every_overlay() -> None:
 def test_a_summary_has_the_bytes_of_the_vectors() -> None:
     case = CASES["summary"]
     anchor = SummaryAnchor(kind=1, upto_seq=8, object_hash=h(b"receipt of the vectors"))
-    made = FoldSummary.of(
+    summary = FoldSummary.of(
         Scope(overlay_named("wallet.ledger"), LABEL),
         Node(2, 1, 1),
         SignedRoot(ROOT, anchor),
         bytes.fromhex(case["payload"]),
     )
-    assert made.encode().hex() == case["summary"]
-    assert made.digest.hex() == case["digest"]
+    assert summary.encode().hex() == case["summary"]
+    assert summary.digest.hex() == case["digest"]
 
 
 def test_a_snapshot_has_the_bytes_of_the_vectors() -> None:

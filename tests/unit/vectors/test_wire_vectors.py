@@ -41,10 +41,10 @@ SIGNED_BY_SEED = [param for param, case in zip(SIGNED, SIGNED_CASES, strict=True
 SIGNATURE = {Msg: "sig", Receipt: "hub_sig", Checkpoint: "hub_sig"}
 
 
-def is_signed(found: Msg | Receipt | Checkpoint, public: bytes) -> bool:
-    if isinstance(found, Msg):
-        return found.client_id == public and found.signature_is_valid()
-    return found.is_signed_by(public)
+def is_signed(wire_object: Msg | Receipt | Checkpoint, public: bytes) -> bool:
+    if isinstance(wire_object, Msg):
+        return wire_object.client_id == public and wire_object.signature_is_valid()
+    return wire_object.is_signed_by(public)
 
 
 @pytest.mark.parametrize(("cls", "case"), SIGNED + HEADERS)

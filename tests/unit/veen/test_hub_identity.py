@@ -197,10 +197,10 @@ def test_h03_without_epochs_no_key_retired_before_the_last_entry_signs(
 
 
 def test_h03_without_epochs_a_key_begins_before_the_checkpoint_is_known() -> None:
-    made = a_checkpoint(KEYS[2], 0)
-    IDENTITY.verify_checkpoint(made, DEFAULT_PROFILE, not_before=50, not_after=450)
+    checkpoint = a_checkpoint(KEYS[2], 0)
+    IDENTITY.verify_checkpoint(checkpoint, DEFAULT_PROFILE, not_before=50, not_after=450)
     with pytest.raises(Untrusted):
-        IDENTITY.verify_checkpoint(made, DEFAULT_PROFILE, not_before=50, not_after=199)
+        IDENTITY.verify_checkpoint(checkpoint, DEFAULT_PROFILE, not_before=50, not_after=199)
 
 
 def test_without_epochs_a_checkpoint_of_no_key_of_the_hub_is_refused() -> None:
@@ -226,14 +226,14 @@ WITNESSES: list[tuple[list[int], bool]] = [
 def test_h03_a_checkpoint_of_the_overlap_needs_both_witnesses(
     signer: int, hub_ts: int, seen: int | None, witnesses: list[int], is_enough: bool
 ) -> None:
-    made = a_checkpoint(KEYS[signer], 0)
+    checkpoint = a_checkpoint(KEYS[signer], 0)
     for witness in witnesses:
-        made = made.witnessed(KEYS[witness])
+        checkpoint = checkpoint.witnessed(KEYS[witness])
     if is_enough:
-        IDENTITY.verify_checkpoint(made, DEFAULT_PROFILE, not_before=hub_ts, not_after=seen)
+        IDENTITY.verify_checkpoint(checkpoint, DEFAULT_PROFILE, not_before=hub_ts, not_after=seen)
         return
     with pytest.raises(Untrusted, match="expected witness_sigs of both"):
-        IDENTITY.verify_checkpoint(made, DEFAULT_PROFILE, not_before=hub_ts, not_after=seen)
+        IDENTITY.verify_checkpoint(checkpoint, DEFAULT_PROFILE, not_before=hub_ts, not_after=seen)
 
 
 @pytest.mark.parametrize(
@@ -248,8 +248,8 @@ def test_h03_a_checkpoint_of_the_overlap_needs_both_witnesses(
 def test_h03_outside_of_the_overlap_the_hubs_signature_is_enough(
     signer: int, hub_ts: int, seen: int | None
 ) -> None:
-    made = a_checkpoint(KEYS[signer], 0)
-    IDENTITY.verify_checkpoint(made, DEFAULT_PROFILE, not_before=hub_ts, not_after=seen)
+    checkpoint = a_checkpoint(KEYS[signer], 0)
+    IDENTITY.verify_checkpoint(checkpoint, DEFAULT_PROFILE, not_before=hub_ts, not_after=seen)
 
 
 def test_h03_entries_that_came_after_their_epoch_are_signed_for_by_the_key_of_then() -> None:

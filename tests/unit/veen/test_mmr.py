@@ -122,8 +122,8 @@ def completed(seq: int) -> list[int]:
 
 
 @given(st.integers(0, SIZES), st.integers(0, SIZES))
-def test_subtrees_cover_a_gap_once_in_order_with_the_largest_nodes(one: int, two: int) -> None:
-    start, end = sorted((one, two))
+def test_subtrees_cover_a_gap_once_in_order_with_the_largest_nodes(first: int, two: int) -> None:
+    start, end = sorted((first, two))
     at = start
     for height, index in mmr.subtrees(start, end):
         assert index << height == at
@@ -135,8 +135,8 @@ def test_subtrees_cover_a_gap_once_in_order_with_the_largest_nodes(one: int, two
 
 
 @given(st.integers(0, SIZES), st.integers(0, SIZES))
-def test_grafting_subtrees_is_appending_their_leaves(one: int, two: int) -> None:
-    start, end = sorted((one, two))
+def test_grafting_subtrees_is_appending_their_leaves(first: int, two: int) -> None:
+    start, end = sorted((first, two))
     peaks = Peaks(start, oracle_peaks(start))
     for height, index in mmr.subtrees(start, end):
         peaks = peaks.graft(height, perfect(index << height, 1 << height))

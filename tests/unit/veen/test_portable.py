@@ -31,13 +31,13 @@ EVENT = RecordEvent(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("made", [One(1), More(2), More(3, "x"), PROOF, EVENT])
-def test_it_comes_out_as_it_went_in(made: Portable) -> None:
+@pytest.mark.parametrize("portable", [One(1), More(2), More(3, "x"), PROOF, EVENT])
+def test_it_comes_out_as_it_went_in(portable: Portable) -> None:
     for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
-        document = pickle.loads(pickle.dumps(made, protocol))
-        assert document == made
-        assert type(document) is type(made)
-    assert copy.deepcopy(made) == made
+        document = pickle.loads(pickle.dumps(portable, protocol))
+        assert document == portable
+        assert type(document) is type(portable)
+    assert copy.deepcopy(portable) == portable
 
 
 def test_what_was_decoded_encodes_to_the_same_bytes_there() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.bridge import import_yard
+from support.bridge import importing_zone
 from support.long_form import LONG
 
 pytestmark = pytest.mark.e2e
@@ -134,11 +134,11 @@ def test_killed_at_every_operation_nothing_is_lost_doubled_or_unaudited(
     step = 1 if LONG else max(1, count // 12)
     for number in range(1, count + 1, step):
         medium = import_zone.medium(last + 1, last + 2)
-        before = import_yard.tree(medium)
+        before = importing_zone.tree(medium)
         code, detail = import_runner.run(import_zone, medium, die_at=number)
         assert code in (KILLED, 0)
         code, detail = import_runner.run(import_zone, medium)
         assert (code, detail[1]) == (0, False)
-        assert import_yard.tree(medium) == before
+        assert importing_zone.tree(medium) == before
         last += 2
     import_zone.check(list(range(1, last + 1)))

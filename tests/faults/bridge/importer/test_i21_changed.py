@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.bridge import import_yard
+from support.bridge import importing_zone
 
 
 def flip(volume: Path, _zone: Any) -> None:
@@ -43,7 +43,7 @@ def test_i21_a_file_that_changes_after_it_was_verified_is_not_imported(
         (volume,) = import_zone.import_dir.staging.rglob("v001.agv")
         change(volume, import_zone)
 
-    medium, watch = import_zone.medium(1, 3), import_yard.when_it_begins("reading", alter)
+    medium, watch = import_zone.medium(1, 3), importing_zone.when_it_begins("reading", alter)
     (outcome,) = import_zone.run(medium, watch=watch).outcomes
     assert (outcome.state.value, outcome.code) == ("quarantined", "E.SIG/BUNDLE_ID")
     import_zone.check_now([])

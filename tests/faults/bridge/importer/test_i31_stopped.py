@@ -33,11 +33,11 @@ def test_i31_stopped_at_any_operation_nothing_is_lost_doubled_or_unaudited(
     for at in sorted(random.Random(f"i31 {sent}").sample(range(1, count + 1), rounds)):
         medium = import_zone.medium(last + 1, last + 2)
         code, _ = import_runner.run(import_zone, medium, die_at=at, **more)
-        said = log.read_text()
-        assert code in (STOPPED, 0), (at, said)
+        output = log.read_text()
+        assert code in (STOPPED, 0), (at, output)
         stopped += code == STOPPED
-        assert code == 0 or "run veen bridge import again" in said, at
-        assert "Traceback" not in said
+        assert code == 0 or "run veen bridge import again" in output, at
+        assert "Traceback" not in output
         code, _ = import_runner.run(import_zone, medium, die_at=0, **more)
         assert code in (0, DUPLICATE), (at, log.read_text())
         last += 2

@@ -46,15 +46,15 @@ def test_one_of_two_with_the_same_key_and_number_wins(open_hub: Any, refusal: ty
 
     def race(name: bytes) -> list[tuple[str, Any]]:
         client = open_hub.client()
-        writer, said = client.writer(spec_objects.key("shared"), STREAM), []
+        writer, answers = client.writer(spec_objects.key("shared"), STREAM), []
         for n in range(RACES):
             msg = writer.msg(name + b" %d" % n)
             barrier.wait(60)
             try:
-                said.append(("won", client.submit(msg)))
+                answers.append(("won", client.submit(msg)))
             except refusal as error:
-                said.append((error.reason, error.detail["stream_seq"]))
-        return said
+                answers.append((error.reason, error.detail["stream_seq"]))
+        return answers
 
     with ThreadPoolExecutor(2) as threads:
         rounds = zip(*threads.map(race, (b"left", b"right")), strict=True)

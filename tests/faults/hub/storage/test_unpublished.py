@@ -19,7 +19,7 @@ from veen.checkpoint import Checkpoint
 
 
 @pytest.fixture
-def half_made(hub_bench: Any, crash_at: Any) -> Any:
+def half_published(hub_bench: Any, crash_at: Any) -> Any:
     """A hub of seventeen entries that ended with the file of a checkpoint at 11, and no line."""
     client, hub_bench.stream = driven_hub.a_key("client"), driven_hub.STREAMS[0]
     hub_bench.send(client, hub_bench.stream, hub_bench.authorize(client), 17)
@@ -37,48 +37,48 @@ def forget(bench: Any) -> None:
     index.close()
 
 
-def test_verify_tells_of_it_until_the_start(half_made: Any) -> None:
-    assert {fault.code for fault in half_made.verify().faults} == {"INDEX", "BINDING"}
-    half_made.start()
-    half_made.stop()
-    assert half_made.verify().ok
+def test_verify_tells_of_it_until_the_start(half_published: Any) -> None:
+    assert {fault.code for fault in half_published.verify().faults} == {"INDEX", "BINDING"}
+    half_published.start()
+    half_published.stop()
+    assert half_published.verify().ok
 
 
-def test_no_sealed_chunk_is_read_to_complete_it(half_made: Any) -> None:
-    sealed = {path: path.read_bytes() for path in half_made.datadir.log.glob("*.log")}
+def test_no_sealed_chunk_is_read_to_complete_it(half_published: Any) -> None:
+    sealed = {path: path.read_bytes() for path in half_published.datadir.log.glob("*.log")}
     assert len(sealed) == 2
     for path in sealed:
         path.write_bytes(b"")
-    half_made.start()
-    half_made.stop()
+    half_published.start()
+    half_published.stop()
     for path, before in sealed.items():
         path.write_bytes(before)
-    assert half_made.verify().ok
+    assert half_published.verify().ok
 
 
-def test_a_row_that_a_power_cut_took_binds_nothing_twice(half_made: Any) -> None:
-    half_made.start()
-    half_made.stop()
-    manifest = half_made.root / "checkpoint-binding.cborseq"
+def test_a_row_that_a_power_cut_took_binds_nothing_twice(half_published: Any) -> None:
+    half_published.start()
+    half_published.stop()
+    manifest = half_published.root / "checkpoint-binding.cborseq"
     before = manifest.read_bytes()
-    forget(half_made)
-    half_made.start()
-    half_made.stop()
+    forget(half_published)
+    half_published.start()
+    half_published.stop()
     assert manifest.read_bytes() == before
-    assert half_made.verify().derived == ()
+    assert half_published.verify().derived == ()
 
 
 def test_what_a_killed_process_wrote_is_synced_before_it_is_built_upon(
-    half_made: Any, crash_at: Any, monkeypatch: pytest.MonkeyPatch
+    half_published: Any, crash_at: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its entry has no receipt yet; the client who sends it again is told that it is here."""
-    half_made.start()
+    half_published.start()
     client = driven_hub.a_key("another client")
-    token = half_made.authorize(client)
+    token = half_published.authorize(client)
     with crash_at(2):
-        half_made.send(client, half_made.stream, token)
-    half_made.stop()
-    forget(half_made)
+        half_published.send(client, half_published.stream, token)
+    half_published.stop()
+    forget(half_published)
     synced = []
     for name in ("fsync", "fdatasync"):
         real = getattr(os, name)
@@ -88,21 +88,21 @@ def test_what_a_killed_process_wrote_is_synced_before_it_is_built_upon(
             real(fd)
 
         monkeypatch.setattr(os, name, noted)
-    half_made.start()
-    half_made.stop()
-    label = half_made.label(half_made.stream).hex()
+    half_published.start()
+    half_published.stop()
+    label = half_published.label(half_published.stream).hex()
     due = ("log", f"log/chunk-{label}-{17:020d}.open", "checkpoint-binding.cborseq")
-    assert {half_made.root / name for name in due} <= set(synced)
-    assert half_made.verify().derived == ()
+    assert {half_published.root / name for name in due} <= set(synced)
+    assert half_published.verify().derived == ()
 
 
-def test_a_write_that_never_ended_leaves_nothing(half_made: Any) -> None:
-    left = half_made.half.with_name(f".{half_made.half.name}.new")
-    left.write_bytes(half_made.half.read_bytes()[:40])
-    half_made.start()
-    half_made.stop()
+def test_a_write_that_never_ended_leaves_nothing(half_published: Any) -> None:
+    left = half_published.half.with_name(f".{half_published.half.name}.new")
+    left.write_bytes(half_published.half.read_bytes()[:40])
+    half_published.start()
+    half_published.stop()
     assert not left.exists()
-    assert half_made.verify().notes == ()
+    assert half_published.verify().notes == ()
 
 
 def test_one_ahead_of_the_log_is_refused(hub_bench: Any, crash_at: Any, tmp_path: Path) -> None:
@@ -122,36 +122,36 @@ def test_one_ahead_of_the_log_is_refused(hub_bench: Any, crash_at: Any, tmp_path
         hub_bench.start()
 
 
-def test_one_that_is_damaged_is_refused(half_made: Any) -> None:
-    before = half_made.half.read_bytes()
+def test_one_that_is_damaged_is_refused(half_published: Any) -> None:
+    before = half_published.half.read_bytes()
     for at in (0, 1, 40, 75, len(before) - 1):
         raw = bytearray(before)
         raw[at] ^= 1
-        half_made.half.write_bytes(raw)
+        half_published.half.write_bytes(raw)
         with pytest.raises(Damaged, match="veen hub verify"):
-            half_made.start()
-    half_made.half.write_bytes(before)
-    half_made.start()
-    half_made.stop()
-    assert half_made.verify().ok
+            half_published.start()
+    half_published.half.write_bytes(before)
+    half_published.start()
+    half_published.stop()
+    assert half_published.verify().ok
 
 
-def test_one_that_another_hub_signed_is_refused(half_made: Any) -> None:
-    checkpoint = Checkpoint.decode(half_made.half.read_bytes())
-    half_made.half.write_bytes(checkpoint.signed(driven_hub.a_key("another hub")).encode())
+def test_one_that_another_hub_signed_is_refused(half_published: Any) -> None:
+    checkpoint = Checkpoint.decode(half_published.half.read_bytes())
+    half_published.half.write_bytes(checkpoint.signed(driven_hub.a_key("another hub")).encode())
     with pytest.raises(Damaged, match="not a checkpoint of this log"):
-        half_made.start()
+        half_published.start()
 
 
-def test_one_of_another_root_is_refused(half_made: Any) -> None:
+def test_one_of_another_root_is_refused(half_published: Any) -> None:
     """Even by the hub's own key: it would fork the log."""
-    checkpoint = Checkpoint.decode(half_made.half.read_bytes())
+    checkpoint = Checkpoint.decode(half_published.half.read_bytes())
     forged = replace(checkpoint, mmr_root=bytes(32)).signed(
-        identity.load(half_made.datadir).current
+        identity.load(half_published.datadir).current
     )
-    half_made.half.write_bytes(forged.encode())
+    half_published.half.write_bytes(forged.encode())
     with pytest.raises(Damaged, match="not a checkpoint of this log"):
-        half_made.start()
+        half_published.start()
 
 
 def test_one_of_a_label_that_the_index_does_not_know_is_refused(

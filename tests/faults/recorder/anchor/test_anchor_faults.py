@@ -27,6 +27,6 @@ def test_what_was_promised_is_kept(kind: str, tmp_path: Path) -> None:
         command = [sys.executable, str(SCRIPT), folder, kind]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    *wrong, said = done.stdout.splitlines()
+    *wrong, summary = done.stdout.splitlines()
     assert wrong == []
-    assert int(re.findall(r"\d+", said)[0]) > 60
+    assert int(re.findall(r"\d+", summary)[0]) > 60

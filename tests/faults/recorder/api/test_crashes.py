@@ -26,12 +26,12 @@ BURST = 40 if LONG else 10
 @pytest.fixture(scope="module")
 def zone(start_query_hub: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A hub and a service that the tests of this file may harm, in the order they stand."""
-    made = query_world.Zone(tmp_path_factory.mktemp("harmed"), start_query_hub())
-    with query_world.closing(made):
-        made.emit("http.request", 40)
-        checkpoint = made.checkpoint()
-        made.start().catch_up(checkpoint)
-        yield made
+    result = query_world.Zone(tmp_path_factory.mktemp("harmed"), start_query_hub())
+    with query_world.closing(result):
+        result.emit("http.request", 40)
+        checkpoint = result.checkpoint()
+        result.start().catch_up(checkpoint)
+        yield result
 
 
 def submit(zone: Any, number: int) -> str | None:
@@ -53,17 +53,17 @@ def burst(zone: Any, first: int, harm: Any) -> list[str]:
     """Submissions side by side, while the service is harmed; the results that were promised."""
     begun = Event()
 
-    def one(number: int) -> str | None:
+    def submit_query(number: int) -> str | None:
         result = submit(zone, number)
         begun.set()
         return result
 
     with ThreadPoolExecutor(4) as many:
-        futures = [many.submit(one, number) for number in range(first, first + BURST)]
+        futures = [many.submit(submit_query, number) for number in range(first, first + BURST)]
         begun.wait(30)
         harm()
-        found = [future.result() for future in futures]
-    return [item for item in found if item is not None]
+        results = [future.result() for future in futures]
+    return [item for item in results if item is not None]
 
 
 def ends(zone: Any, promised: list[str]) -> None:

@@ -81,7 +81,7 @@ def flip(path: Path) -> None:
     path.write_bytes(raw)
 
 
-def is_found(store: Store, key: str, *, read_all: bool) -> bool:
+def is_detected(store: Store, key: str, *, read_all: bool) -> bool:
     """Whether the check names the object; a broken manifest of the whole cannot even be read."""
     try:
         result = archive_carry.checked(store, read_all=read_all)
@@ -105,8 +105,8 @@ def test_a_changed_object_is_found(
 ) -> None:
     store, root, keys = damaged
     flip(path_of(StoreLayout(root).objects, keys[kind]))
-    assert is_found(store, keys[kind], read_all=False) == (kind not in DEEP)
-    assert is_found(store, keys[kind], read_all=True)
+    assert is_detected(store, keys[kind], read_all=False) == (kind not in DEEP)
+    assert is_detected(store, keys[kind], read_all=True)
     if kind not in {"escrow", "key_map"}:
         with pytest.raises(VeenError):
             archive_carry.restore(store, tmp_path / "to")
@@ -120,7 +120,7 @@ def test_a_missing_object_is_found_without_reading_segments(
 ) -> None:
     store, root, keys = damaged
     path_of(StoreLayout(root).objects, keys[kind]).unlink()
-    assert is_found(store, keys[kind], read_all=False)
+    assert is_detected(store, keys[kind], read_all=False)
     if kind != "escrow":
         with pytest.raises(VeenError):
             archive_carry.restore(store, tmp_path / "to")
@@ -134,7 +134,7 @@ def test_a_shorter_segment_is_found_without_reading_it(
     path = path_of(StoreLayout(root).objects, keys["segment"])
     path.chmod(0o600)
     path.write_bytes(path.read_bytes()[:-1])
-    assert is_found(store, keys["segment"], read_all=False)
+    assert is_detected(store, keys["segment"], read_all=False)
 
 
 def test_the_command_tells_the_flaw_by_its_exit_code(

@@ -23,7 +23,7 @@ from recorder.anchor.ledger import AnchorLedger
 from recorder.checkpoints.store import read_document
 from recorder.index.rebuild import create
 from recorder.index.tables import IndexHome
-from support.bridge import import_yard
+from support.bridge import importing_zone
 from support.hub.hub_process import hub_in
 from veen.errors import Untrusted
 from veen.keystore.directory import ClientDir
@@ -58,7 +58,7 @@ class Recorded:
     """A zone with a recorder beside its bridge, at a hub that both know."""
 
     def __init__(self, folder: Path, hub: Any, name: str = "covered") -> None:
-        self.zone = import_yard.Zone(folder / "zone", hub, name)
+        self.zone = importing_zone.Zone(folder / "zone", hub, name)
         self.config = folder / "recorder.toml"
         self.anchors = folder / "anchors.ledger"
         self.hub_id = hub.client().hub_id.hex()
@@ -115,18 +115,22 @@ def test_a_checkpoint_that_cannot_be_had_is_tried_again_and_told_when_it_is_ther
     assert "no anchor yet" in outcomes["checkpoint"]["detail"]
     recorded.configure()
     assert recorded.bring(code=6)["checkpoint"] is None
-    made = recorded.bring(zone.medium(6, 6), code=0)["checkpoint"]
-    assert (made["bundles"], made["anchor"], made["detail"]) == (1, "file-1.cbor", None)
+    checkpoint = recorded.bring(zone.medium(6, 6), code=0)["checkpoint"]
+    assert (checkpoint["bundles"], checkpoint["anchor"], checkpoint["detail"]) == (
+        1,
+        "file-1.cbor",
+        None,
+    )
     first, second = (audit for audit in zone.audits() if isinstance(audit, ImportCheckpoint))
     assert (first.bundles, first.anchor) == (2, None)
     assert (second.bundles, second.anchor) == (1, "file-1.cbor")
-    assert second.checkpoint_id.hex() == made["checkpoint_id"]
+    assert second.checkpoint_id.hex() == checkpoint["checkpoint_id"]
     texts = recorded.receipts()
     assert all(text.count("Covered by  checkpoint") == 1 for text in texts)
-    assert sum(made["checkpoint_id"] in text for text in texts) == 1
+    assert sum(checkpoint["checkpoint_id"] in text for text in texts) == 1
     assert all(text.rstrip().splitlines()[-1].startswith("Received by") for text in texts)
     zone.check(list(range(1, 7)))
-    _is_anchored(recorded, made["checkpoint_id"])
+    _is_anchored(recorded, checkpoint["checkpoint_id"])
     detail = recorded.reconcile()
     assert "the entry is covered by checkpoint" in detail
     assert "anchored as file-1.cbor" in detail

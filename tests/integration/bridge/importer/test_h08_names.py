@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from bridge.carrier.directory import BagPath, carrier_name
 from bridge.carrier.medium import carriers
 from cli.main import app
-from support.bridge import import_yard
+from support.bridge import importing_zone
 from veen.digest import h
 
 ODD = {
@@ -118,4 +118,4 @@ def test_h08_a_transcript_has_names_that_can_be_written(import_zone: Any, medium
     assert shown.exit_code == 3, shown.output
     text = (import_zone.root / "transcript.txt").read_text("ascii")
     assert hashed(ODD["bytes"]) in text
-    assert import_yard.tree(medium)
+    assert importing_zone.tree(medium)

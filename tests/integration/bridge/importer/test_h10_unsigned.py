@@ -15,7 +15,7 @@ from bridge.importer.quarantine import MOST_ENTRIES
 from bridge.importer.run import ImportRequest, run_import
 from bridge.importer.staging import bytes_below
 from bridge.trust import pin_exporter
-from support.bridge import bridge_world, import_yard
+from support.bridge import bridge_world, importing_zone
 from veen.crypto import SigningKey
 from veen.digest import h
 
@@ -125,8 +125,8 @@ def test_h10_what_was_checked_on_the_medium_is_checked_again_on_the_copy(import_
         import_zone.settings,
         ImportRequest(operator=import_zone.name, media=[medium]),
         import_zone.around(),
-        retry_policy=import_yard.HASTY,
-        watch=import_yard.when_it_begins("fetching", change),
+        retry_policy=importing_zone.HASTY,
+        watch=importing_zone.when_it_begins("fetching", change),
     )
     assert [outcome.state.value for outcome in result.outcomes] == ["quarantined"]
     import_zone.check_now([])
@@ -180,7 +180,7 @@ def test_h10_the_inbox_never_holds_more_than_its_quota(import_zone: Any) -> None
         )
 
     import_zone.write_settings(importing=f"max_inbox_bytes = {quota // 2}")
-    watch = import_yard.when_it_begins("copying", measure)
+    watch = importing_zone.when_it_begins("copying", measure)
     assert import_zone.states(*media, watch=watch) == ["imported"] * 3
     assert len(seen) > 1
     assert max(seen) <= quota // 2

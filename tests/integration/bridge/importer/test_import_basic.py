@@ -12,16 +12,16 @@ from bridge.carrier.format import Preset
 from bridge.carrier.writer import Content, stage
 from bridge.importer.directory import ImporterBusy
 from bridge.importer.ledger import ImportLedger
-from support.bridge import bridge_world, import_yard
+from support.bridge import bridge_world, importing_zone
 
 
 def test_a_bundle_goes_in_and_is_audited_archived_and_receipted(import_zone: Any) -> None:
     medium = import_zone.medium(1, 5)
-    before = import_yard.tree(medium)
+    before = importing_zone.tree(medium)
     assert import_zone.states(medium) == ["imported"]
     assert import_zone.kinds() == ["import.begin", "import.success"]
     import_zone.check([1, 2, 3, 4, 5])
-    assert import_yard.tree(medium) == before
+    assert importing_zone.tree(medium) == before
     (archived,) = import_zone.files("archive")
     assert import_zone.files("receipts") == [f"{archived}.svg", f"{archived}.txt"]
     assert import_zone.files("inbox") == []

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from bridge.stream_map import OFFLINE_LOG
-from support.bridge import bridge_world, import_yard
+from support.bridge import bridge_world, importing_zone
 from support.hub.hub_process import hub_in
 from veen import captoken
 from veen.client.client import Client
@@ -99,7 +99,7 @@ def test_i19_an_audit_identity_that_may_not_write_stops_everything(tmp_path: Pat
     """A hub that asks for capabilities: the bridge has one, the audit identity not yet."""
     toml = f'reads = "open"\nissuers = ["{ISSUER.public.hex()}"]\n'
     with hub_in(tmp_path / "hub", toml) as hub:
-        zone = import_yard.Zone(tmp_path / "zone", hub, "gated")
+        zone = importing_zone.Zone(tmp_path / "zone", hub, "gated")
         _grant(zone, "bridge", zone.target)
         medium = zone.medium(1, 3)
         outcomes = bring(zone, medium, code=10)
@@ -141,9 +141,9 @@ def test_i31_a_run_that_is_told_to_stop_says_so_and_is_finished_by_the_next(
         assert process.poll() is None
         time.sleep(0.02)
     process.send_signal(sent)
-    _, said = process.communicate(timeout=60)
+    _, output = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "run veen bridge import again" in said
+    assert "run veen bridge import again" in output
     import_zone.write_settings()
     assert bring(import_zone)["imported_events"] == 4
     import_zone.check([1, 2, 3, 4])

@@ -101,11 +101,11 @@ def test_a_ledger_that_is_made_again_tells_how_far_it_is(import_zone: Any) -> No
 
 
 def test_nothing_is_too_old_to_go_in_and_its_age_is_told(import_zone: Any) -> None:
-    made = _made(import_zone.bundle(1, 3))
-    import_zone.clock = made + 900 * DAY
+    created_at = _created_at(import_zone.bundle(1, 3))
+    import_zone.clock = created_at + 900 * DAY
     (outcome,) = import_zone.run(import_zone.medium(1, 3)).outcomes
     assert (outcome.state.value, outcome.checkpoint_at, outcome.age_sec) == (
-        "imported", made, 900 * DAY,
+        "imported", created_at, 900 * DAY,
     )  # fmt: skip
     assert outcome.detail == ""
     import_zone.check([1, 2, 3])
@@ -116,7 +116,7 @@ def test_an_old_checkpoint_is_told_where_the_settings_ask_for_it_and_goes_in(
     import_zone: Any, days: int, is_old: bool
 ) -> None:
     import_zone.write_settings(importing="warn_age_days = 30")
-    import_zone.clock = _made(import_zone.bundle(1, 3)) + days * DAY
+    import_zone.clock = _created_at(import_zone.bundle(1, 3)) + days * DAY
     (outcome,) = import_zone.run(import_zone.medium(1, 3)).outcomes
     detail = f"its checkpoint is {days} days old, more than 30 days"
     assert (outcome.state.value, outcome.detail) == ("imported", detail if is_old else "")
@@ -128,7 +128,7 @@ def test_an_old_checkpoint_is_told_where_the_settings_ask_for_it_and_goes_in(
 def test_an_old_bundle_that_waits_and_an_old_heartbeat_are_told_as_such(import_zone: Any) -> None:
     import_zone.write_settings(importing="warn_age_days = 30")
     import_zone.bundle(1, 6)
-    import_zone.clock = _made(import_zone.bundle(5, 6)) + 31 * DAY
+    import_zone.clock = _created_at(import_zone.bundle(5, 6)) + 31 * DAY
     (waiting,) = import_zone.run(import_zone.medium(5, 6)).outcomes
     assert waiting.state.value == "waiting"
     assert "not imported yet" in waiting.detail
@@ -154,5 +154,5 @@ def test_the_clock_is_read_once_in_a_run(import_zone: Any) -> None:
     assert len(moments) == 1
 
 
-def _made(raw: bytes) -> int:
+def _created_at(raw: bytes) -> int:
     return int(parts(raw)[0].export_checkpoint.created_at)

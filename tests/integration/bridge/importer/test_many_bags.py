@@ -13,7 +13,7 @@ from bridge.carrier.format import Packing
 from bridge.carrier.medium import MOST_ON_MEDIUM
 from bridge.importer.importer import groups
 from bridge.importer.staging import bags_on
-from support.bridge import import_yard
+from support.bridge import importing_zone
 from support.long_form import LONG
 
 
@@ -36,7 +36,7 @@ def test_a_medium_is_taken_in_a_portion_at_a_time(import_zone: Any) -> None:
     if not LONG:
         import_zone.write_settings(importing="batch_bags = 3")
     inbox: list[int] = []
-    watch = import_yard.when_it_begins(
+    watch = importing_zone.when_it_begins(
         "copying", lambda: inbox.append(len(import_zone.files("inbox")))
     )
     assert import_zone.states(medium, watch=watch) == ["imported"] * count

@@ -186,8 +186,8 @@ def test_an_incomplete_carrier_lies_in_the_inbox_once(import_zone: Any) -> None:
 def test_a_rejection_is_remembered_until_the_bundle_is_asked_for_by_name(import_zone: Any) -> None:
     medium, bundle_id = carried(import_zone, 1, 3)
     name = bundle_id.hex()
-    said = {"only": (), "rejected": (name,), "reason": "not asked for"}
-    assert import_zone.states(medium, **said) == ["rejected"]
+    decision = {"only": (), "rejected": (name,), "reason": "not asked for"}
+    assert import_zone.states(medium, **decision) == ["rejected"]
     (outcome,) = import_zone.run(medium).outcomes
     assert outcome.state.value == "rejected"
     assert f"rejected by {import_zone.name}: not asked for" in outcome.detail

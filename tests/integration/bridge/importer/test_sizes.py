@@ -12,7 +12,7 @@ import pytest
 from bridge.bundle import BundleLimits
 from bridge.carrier.format import Packing
 from bridge.settings import EXPORT_BUNDLE_BYTES, EXPORT_BUNDLE_EVENTS
-from support.bridge import import_yard
+from support.bridge import importing_zone
 
 SMALL = Packing(volume_bytes=1200)
 
@@ -54,7 +54,7 @@ def test_i08_a_carrier_that_says_it_unpacks_to_more_is_not_unpacked(import_zone:
         import_zone.bundle(1, 100), Packing(volume_bytes=1 << 20, compress=True)
     )
     unpacked: list[bool] = []
-    watch = import_yard.when_it_begins("unpacking", lambda: unpacked.append(True))
+    watch = importing_zone.when_it_begins("unpacking", lambda: unpacked.append(True))
     import_zone.write_settings(importing="max_bundle_bytes = 50000")
     (outcome,) = import_zone.run(medium, watch=watch).outcomes
     assert (outcome.state.value, outcome.code) == ("quarantined", "E.SIZE/BUNDLE_SIZE")

@@ -14,7 +14,7 @@ from bridge.importer.rebuild import rebuild_ledger
 from bridge.importer.run import ImportRequest
 from bridge.trust import TrustChange, enter, entered, pin_exporter, revoke
 from support import breakpoints
-from support.bridge import import_yard
+from support.bridge import importing_zone
 from support.bridge.bridge_world import EXPORTER
 from support.hub.hub_process import hub_in
 from veen.crypto import SigningKey
@@ -53,12 +53,16 @@ def test_the_trust_that_a_zone_begins_with_is_no_change(import_zone: Any) -> Non
 
 
 def test_what_was_entered_is_told_once_with_who_what_and_when(import_zone: Any) -> None:
-    made = change(import_zone, f"pinned exporter z9 {OTHER.hex()}")
+    changed = change(import_zone, f"pinned exporter z9 {OTHER.hex()}")
     pin(import_zone)
     for _ in range(2):
         import_zone.run()
     (entry,) = detail(import_zone)
-    assert (entry.operator, entry.change, entry.changed_at) == (made.who, made.what, made.at)
+    assert (entry.operator, entry.change, entry.changed_at) == (
+        changed.who,
+        changed.what,
+        changed.at,
+    )
     assert f"exporter z9 {OTHER.hex()}" in entry.believed.splitlines()
 
 
@@ -70,12 +74,12 @@ def test_a_pin_and_its_revocation_between_two_runs_are_both_told(import_zone: An
     change(import_zone, f"revoked {OTHER.hex()}: stolen: case 12", who="bob")
     import_zone.run()
     first, second = detail(import_zone)
-    assert (first.believed, _said(first)) == (None, "ann")
-    assert (second.change, _said(second)) == (f"revoked {OTHER.hex()}: stolen: case 12", "bob")
+    assert (first.believed, _operator(first)) == (None, "ann")
+    assert (second.change, _operator(second)) == (f"revoked {OTHER.hex()}: stolen: case 12", "bob")
     assert f"revoked {OTHER.hex()}: stolen: case 12" in second.believed.splitlines()
 
 
-def _said(event: Any) -> str:
+def _operator(event: Any) -> str:
     return str(event.operator).partition(" of ")[0]
 
 
@@ -127,11 +131,11 @@ def test_the_entry_comes_before_the_carrier_that_is_judged_by_it(import_zone: An
 
 def test_nothing_goes_in_while_a_change_is_not_in_the_log(tmp_path: Path) -> None:
     with hub_in(tmp_path / "hub") as hub:
-        zone = import_yard.Zone(tmp_path / "zone", hub, "unreachable")
+        zone = importing_zone.Zone(tmp_path / "zone", hub, "unreachable")
         first, medium = zone.medium(1, 2), zone.medium(3, 4)
         assert zone.states(first) == ["imported"]
         pin(zone)
-        made = change(zone, f"pinned exporter z9 {OTHER.hex()}")
+        changed = change(zone, f"pinned exporter z9 {OTHER.hex()}")
         hub.stop()
         result = zone.run(medium)
         assert (result.outcomes, result.pending is not None) == ((), True)
@@ -139,7 +143,7 @@ def test_nothing_goes_in_while_a_change_is_not_in_the_log(tmp_path: Path) -> Non
         hub.start()
         assert zone.states(medium) == ["imported"]
         (entry,) = detail(zone)
-        assert (entry.operator, entry.change) == (made.who, made.what)
+        assert (entry.operator, entry.change) == (changed.who, changed.what)
 
 
 def test_a_ledger_that_is_made_again_knows_what_was_told(import_zone: Any) -> None:

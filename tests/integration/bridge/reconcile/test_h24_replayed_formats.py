@@ -15,7 +15,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
-from support.bridge import import_yard
+from support.bridge import importing_zone
 from support.hub.hub_process import OPEN_TOML, hub_in
 from veen.client.client import Client
 from veen.client.credentials import Bearer
@@ -73,7 +73,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture
 def imported(hub: Any, tmp_path: Path, run_veen: Callable[..., Any]) -> Imported:
-    zone = import_yard.Zone(tmp_path / "zone", hub, NAME)
+    zone = importing_zone.Zone(tmp_path / "zone", hub, NAME)
     if not hub.__dict__.setdefault("has_imports", False):
         assert zone.states(zone.medium(1, LAST)) == ["imported"]
         hub.has_imports = True
@@ -81,9 +81,9 @@ def imported(hub: Any, tmp_path: Path, run_veen: Callable[..., Any]) -> Imported
     admin.create(now=int(time.time()), random=os.urandom, passphrase=None)
     with Client.open(admin.root, hub.url, credentials=Bearer(TOKEN)) as client:
         client.meet()
-        made = client.session.api.recorder_checkpoint(h(b"a profile"))
+        checkpoint = client.session.api.recorder_checkpoint(h(b"a profile"))
     path = tmp_path / "checkpoint.cbor"
-    path.write_bytes(made.encode())
+    path.write_bytes(checkpoint.encode())
     return Imported(zone, path, run_veen)
 
 

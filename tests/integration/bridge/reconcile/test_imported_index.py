@@ -26,7 +26,7 @@ from recorder.query.digest import ResultDigest
 from recorder.query.evidence import VerifiedStream, receipted
 from recorder.query.execute import digest_of, run, searched, span_of
 from recorder.service.rerun import Beyond, MissingPlaces, ReplayVerdict, read_beyond, replay
-from support.bridge import bridge_world, import_yard
+from support.bridge import bridge_world, importing_zone
 from support.hub.hub_process import hub_in
 from veen.errors import Malformed, Untrusted
 from veen.events import IMPORT_SCHEMA as IMPORTED
@@ -94,7 +94,7 @@ def replayed(zone: Any, home: IndexHome, identity: Any) -> ReplayVerdict:
 
 
 def test_q1_replays_to_the_same_digest_or_names_what_was_withheld(hub: Any, tmp_path: Path) -> None:
-    zone = import_yard.Zone(tmp_path / "zone", hub, "index")
+    zone = importing_zone.Zone(tmp_path / "zone", hub, "index")
     identity, home = bridge_world.IDENTITY, IndexHome(tmp_path / "index")
     media = [zone.medium(1, 5), zone.medium(6, 9), zone.medium(10, LAST)]
     assert zone.states(media[0]) == ["imported"]
@@ -119,7 +119,7 @@ def test_q1_replays_to_the_same_digest_or_names_what_was_withheld(hub: Any, tmp_
 
 
 def test_what_the_policy_keeps_out_makes_the_digest_differ(hub: Any, tmp_path: Path) -> None:
-    zone = import_yard.Zone(tmp_path / "zone", hub, "kept-out")
+    zone = importing_zone.Zone(tmp_path / "zone", hub, "kept-out")
     identity, home = bridge_world.IDENTITY, IndexHome(tmp_path / "index")
     zone.write_settings(
         '[[exclusions]]\nprefix = "export/"\nevent_type = "config.changed"\nreason = "no"\n'
@@ -146,7 +146,7 @@ def subscribed(zone: Any, home: IndexHome, *identities: Any) -> None:
 def test_a_follower_takes_imports_up_and_a_rebuild_does_not_lose_them(
     hub: Any, tmp_path: Path
 ) -> None:
-    zone = import_yard.Zone(tmp_path / "zone", hub, "followed")
+    zone = importing_zone.Zone(tmp_path / "zone", hub, "followed")
     identity, home = bridge_world.IDENTITY, IndexHome(tmp_path / "index")
     subscribed(zone, home, identity)
     with zone.reader() as reader, home.locked(), opened(reader) as opener:
@@ -180,7 +180,7 @@ def meddled(home: IndexHome) -> None:
 def test_an_import_stream_of_a_hub_that_is_not_pinned_stops_itself_alone(
     hub: Any, tmp_path: Path
 ) -> None:
-    zone = import_yard.Zone(tmp_path / "zone", hub, "unpinned")
+    zone = importing_zone.Zone(tmp_path / "zone", hub, "unpinned")
     identity, home = bridge_world.IDENTITY, IndexHome(tmp_path / "index")
     assert zone.states(zone.medium(1, 3)) == ["imported"]
     subscribed(zone, home)
@@ -231,7 +231,7 @@ def import_rows(home: IndexHome, zone: Any) -> list[tuple[int, str | None]]:
 def test_h16_imports_that_no_key_opens_are_trouble_and_keep_the_position(
     hub: Any, tmp_path: Path
 ) -> None:
-    zone = import_yard.Zone(tmp_path / "zone", hub, "closed")
+    zone = importing_zone.Zone(tmp_path / "zone", hub, "closed")
     identity, home = bridge_world.IDENTITY, IndexHome(tmp_path / "index")
     assert zone.states(zone.medium(1, 3)) == ["imported"]
     subscribed(zone, home, identity)
@@ -262,7 +262,7 @@ def test_h16_imports_that_no_key_opens_are_trouble_and_keep_the_position(
 
 
 def test_h16_a_malformed_message_is_counted_and_holds_nothing_up(hub: Any, tmp_path: Path) -> None:
-    zone = import_yard.Zone(tmp_path / "zone", hub, "malformed")
+    zone = importing_zone.Zone(tmp_path / "zone", hub, "malformed")
     identity, home = bridge_world.IDENTITY, IndexHome(tmp_path / "index")
     assert zone.states(zone.medium(1, 2)) == ["imported"]
     to = {"recipient": ClientDir(zone.reader_dir).read_card().recipient(int(time.time()))}
@@ -277,7 +277,7 @@ def test_h16_a_malformed_message_is_counted_and_holds_nothing_up(hub: Any, tmp_p
 
 
 def test_h16_half_a_bundle_is_not_indexed_under_the_import_stream(hub: Any, tmp_path: Path) -> None:
-    zone = import_yard.Zone(tmp_path / "zone", hub, "half")
+    zone = importing_zone.Zone(tmp_path / "zone", hub, "half")
     identity, home = bridge_world.IDENTITY, IndexHome(tmp_path / "index")
     assert zone.states(zone.medium(1, 3)) == ["imported"]
     event = zone.imported()[-1]
@@ -291,7 +291,7 @@ def test_h16_half_a_bundle_is_not_indexed_under_the_import_stream(hub: Any, tmp_
 def test_h16_what_somebody_else_has_sealed_is_counted_and_what_the_bridge_has_is_trouble(
     hub: Any, tmp_path: Path
 ) -> None:
-    zone = import_yard.Zone(tmp_path / "zone", hub, "sealed")
+    zone = importing_zone.Zone(tmp_path / "zone", hub, "sealed")
     identity, home = bridge_world.IDENTITY, IndexHome(tmp_path / "index")
     written_by(zone, zone.settings.audit, b"sealed to its own writer")
     assert zone.states(zone.medium(1, 2)) == ["imported"]

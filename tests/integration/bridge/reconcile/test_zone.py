@@ -22,7 +22,7 @@ from bridge.reconcile.reconcile import reconcile
 from bridge.reconcile.report import Class, StreamReport
 from bridge.stream_map import COMPLETED, IMPORTS
 from bridge.trust import TrustStore
-from support.bridge import import_yard
+from support.bridge import importing_zone
 from support.hub.hub_process import hub_in
 from veen.keystore.directory import ClientDir
 
@@ -35,7 +35,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture
 def make_zone(hub: Any, tmp_path: Path) -> Callable[[str], Any]:
-    return lambda name: import_yard.Zone(tmp_path / name, hub, name)
+    return lambda name: importing_zone.Zone(tmp_path / name, hub, name)
 
 
 def collected(zone: Any, scratch: Path) -> tuple[Collected, ProofEvidence]:
@@ -58,8 +58,8 @@ def recording(zone: Any) -> Any:
     return zone
 
 
-def stream_of(zone: Any, found: Collected) -> StreamReport:
-    report = reconcile(found.facts)
+def stream_of(zone: Any, collected: Collected) -> StreamReport:
+    report = reconcile(collected.facts)
     return next(stream for stream in report.streams if stream.stream == zone.world.stream)
 
 

@@ -20,14 +20,14 @@ from veen.keystore.directory import ClientDir
 
 @pytest.fixture
 def make_lying_hub() -> Iterator[Callable[..., Any]]:
-    made: list[Any] = []
+    hubs: list[Any] = []
 
     def make(*args: Any, **more: Any) -> Any:
-        made.append(lying_hub.LyingHub(*args, **more))
-        return made[-1]
+        hubs.append(lying_hub.LyingHub(*args, **more))
+        return hubs[-1]
 
     yield make
-    for item in made:
+    for item in hubs:
         item.close()
 
 
@@ -39,14 +39,14 @@ def dishonest_hub(make_lying_hub: Callable[..., Any]) -> Any:
 @pytest.fixture
 def make_session(tmp_path: Path) -> Iterator[Callable[..., Any]]:
     """Client directories, each with its own connection to a hub."""
-    made: list[Any] = []
+    sessions: list[Any] = []
 
     def make(url: str, name: str = "client", **more: Any) -> Any:
-        made.append(reading_support.a_session(url, tmp_path / name, **more))
-        return made[-1]
+        sessions.append(reading_support.a_session(url, tmp_path / name, **more))
+        return sessions[-1]
 
     yield make
-    for item in made:
+    for item in sessions:
         item.api.transport.close()
 
 

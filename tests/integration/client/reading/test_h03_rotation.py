@@ -60,10 +60,10 @@ def test_h03_a_checkpoint_of_the_overlap_without_both_witnesses_is_refused(
 ) -> None:
     keys = {"old": OLD, "new": rotated.key}
     log = rotated.log(NAME)
-    made = log.checkpoint(keys[signer])
+    checkpoint = log.checkpoint(keys[signer])
     for witness in witnesses:
-        made = made.witnessed(keys[witness])
-    log.checkpoints = [made]
+        checkpoint = checkpoint.witnessed(keys[witness])
+    log.checkpoints = [checkpoint]
     with pytest.raises(Untrusted, match="expected witness_sigs of both"):
         synced(rotated, make_session(rotated.url))
 
@@ -165,8 +165,8 @@ def test_h03_hub_checkpoint_recomputes_the_root(dishonest_hub: Any, tmp_path: Pa
         other = other.append(msg.leaf_hash())
     wrong = replace(log.receipt(8), mmr_root=other.root()).signed(dishonest_hub.key)
     log.pairs[7] = (log.pairs[7][0], wrong.encode())
-    made = log.checkpoint(dishonest_hub.key)
-    log.checkpoints = [replace(made, mmr_root=other.root()).signed(dishonest_hub.key)]
+    checkpoint = log.checkpoint(dishonest_hub.key)
+    log.checkpoints = [replace(checkpoint, mmr_root=other.root()).signed(dishonest_hub.key)]
     done = asked(dishonest_hub, tmp_path, "--hub-id", dishonest_hub.identity.hub_id.hex())
     assert (done.code, "the messages have root" in done.out + done.err) == (3, True)
 

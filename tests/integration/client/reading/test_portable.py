@@ -53,9 +53,9 @@ def test_holds_what_the_log_holds(owner: Session, dishonest_hub: Any, tmp_path: 
 
 def test_both_ways_tell_how_far_they_have_come(owner: Session, tmp_path: Path) -> None:
     detail: list[tuple[int, int | None]] = []
-    portable.export(owner, NAMES, tmp_path / "set", progress=lambda *one: detail.append(one))
+    portable.export(owner, NAMES, tmp_path / "set", progress=lambda *step: detail.append(step))
     assert detail.pop() == (22, None)
-    portable.import_(tmp_path / "set", tmp_path / "new", lambda *one: detail.append(one))
+    portable.import_(tmp_path / "set", tmp_path / "new", lambda *step: detail.append(step))
     assert detail[-1] == (22, 22)
 
 

@@ -52,8 +52,8 @@ def without(seq: int) -> Any:
 
 
 def receipt(seq: int, change: Callable[[Receipt], Receipt]) -> Any:
-    def changed(one: StreamItem) -> StreamItem:
-        return replace(one, receipt=change(Receipt.decode(one.receipt or b"")).encode())
+    def changed(item: StreamItem) -> StreamItem:
+        return replace(item, receipt=change(Receipt.decode(item.receipt or b"")).encode())
 
     return item(seq, changed)
 
@@ -86,8 +86,8 @@ def beyond(answer: StreamResponse) -> StreamResponse:
     return replace(answer, items=(*answer.items, replace(last, stream_seq=last.stream_seq + 1)))
 
 
-def resigned(one: Receipt, **changes: Any) -> Receipt:
-    return replace(one, **changes).signed(SigningKey(h(b"hub")))
+def resigned(receipt: Receipt, **changes: Any) -> Receipt:
+    return replace(receipt, **changes).signed(SigningKey(h(b"hub")))
 
 
 PAGES = {

@@ -185,8 +185,12 @@ def test_a_resync_that_is_cut_short_goes_on_where_it_was(
 def wrong_checkpoint(hub: Any, **changes: Any) -> Any:
     """A lie about the checkpoint at 8."""
 
-    def change(one: Checkpoint) -> Checkpoint:
-        return replace(one, **changes).signed(hub.key) if one.upto_seq == 8 else one
+    def change(checkpoint: Checkpoint) -> Checkpoint:
+        return (
+            replace(checkpoint, **changes).signed(hub.key)
+            if checkpoint.upto_seq == 8
+            else checkpoint
+        )
 
     def lie(path: str, _: Any, answer: Any) -> Any:
         if not isinstance(answer, CheckpointRangeResponse):

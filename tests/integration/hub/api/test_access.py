@@ -105,5 +105,5 @@ def test_open_reads_are_for_everyone_but_managing_is_not(start_hub: Callable[...
     assert receipt_of(hub, label) == (200, "ok")
     assert hub.get("/tooling/status").json["stream_scoping"] == "off"
     assert hub.post_json("/tooling/streams", {"name": "record/new"}).status_code == 401
-    made = hub.post_json("/v1/checkpoint", {"ver": 1, "label": label.hex(), "upto_seq": 1})
-    assert made.status_code == 200
+    answer = hub.post_json("/v1/checkpoint", {"ver": 1, "label": label.hex(), "upto_seq": 1})
+    assert answer.status_code == 200

@@ -147,7 +147,7 @@ def test_refuses_an_oversize_body(
     hub: Any, path: str, size: int, code: str, announced: bool
 ) -> None:
     """An announced length is refused unread; a chunked body once it has shown its size."""
-    body = KeptOpen(bytes(size))
+    body = UnclosedBytes(bytes(size))
     chunked = {"HTTP_TRANSFER_ENCODING": "chunked", "wsgi.input_terminated": True}
     answer = hub.http.post(
         path,
@@ -166,7 +166,7 @@ def test_a_submit_within_the_bound_but_above_the_limit_is_the_messages_fault(hub
     assert detail["detail_enum"] == "SIZE_PREFILTER"
 
 
-class KeptOpen(BytesIO):
+class UnclosedBytes(BytesIO):
     """A body that still tells, after the request, how far it was read."""
 
     def close(self) -> None:

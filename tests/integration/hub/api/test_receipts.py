@@ -57,9 +57,9 @@ def test_who_manages_gets_a_checkpoint_made_and_others_then_find_it(
     request = CheckpointRequest(label=alice.label, upto_seq=5)
     before = alice.hub.post("/v1/checkpoint", request, as_="asker")
     assert ErrorEnvelope.decode(before.data).code == "E.NOT_FOUND"
-    made = alice.hub.post("/v1/checkpoint", request, as_="admin")
+    answer = alice.hub.post("/v1/checkpoint", request, as_="admin")
     result = alice.hub.post("/v1/checkpoint", request, as_="asker")
-    assert result.data == made.data
+    assert result.data == answer.data
     checkpoint = CheckpointResponse.decode(result.data).checkpoint
     alice.hub.identity.verify_checkpoint(checkpoint, DEFAULT_PROFILE, not_before=0)
     checkpoint.verify_root(5, receipts[4].mmr_root)

@@ -27,7 +27,7 @@ def asked(hub: Any, *, profile: bytes = PROFILE, force: bool | None = None) -> A
     return hub.post(PATH, request, as_="admin")
 
 
-def made(hub: Any, **more: Any) -> RecorderCheckpoint:
+def make_checkpoint(hub: Any, **more: Any) -> RecorderCheckpoint:
     answer = asked(hub, **more)
     assert answer.status_code == 200, answer.data
     return RecorderCheckpoint.decode(cbor.encode(cbor.decode(answer.data)[2]))
@@ -49,12 +49,12 @@ def test_refuses_to_make_one_for_who_does_not_manage(hub: Any, principal: str) -
 def test_refuses_to_make_one_for_nobody_even_where_reads_are_open(start_hub: Any) -> None:
     hub = start_hub(reads="open")
     assert hub.post(PATH, RecorderCheckpointRequest(profile_id=PROFILE)).status_code == 401
-    made(hub)
+    make_checkpoint(hub)
     assert hub.get(f"{PATH}_latest").status_code == 200
 
 
 def test_refuses_to_show_them_to_a_producer(hub: Any) -> None:
-    made(hub)
+    make_checkpoint(hub)
     for path in (f"{PATH}_latest", f"{PATH}s"):
         assert hub.get(path).status_code == 401
         assert hub.get(path, as_="producer").status_code == 403
@@ -77,7 +77,7 @@ def test_has_none_at_first(hub: Any) -> None:
 def test_speaks_of_every_product_stream_without_epochs(hub: Any) -> None:
     hub.writer("alice", "record/a").write(1, 3)
     hub.writer("roller", "record/roll")
-    result = made(hub)
+    result = make_checkpoint(hub)
     result.verify(hub.identity)
     assert set(result.names) == {"record/a", "record/b", "export/x"}
     assert last_seq(result, "record/a") == 3
@@ -90,26 +90,26 @@ def test_speaks_of_every_product_stream_without_epochs(hub: Any) -> None:
 def test_gives_the_same_again_until_a_stream_moves(hub: Any) -> None:
     alice = hub.writer("alice", "record/a")
     alice.write(1, 2)
-    first = made(hub)
+    first = make_checkpoint(hub)
     hub.set_clock(NOON + 5)
-    assert made(hub).encode() == first.encode()
+    assert make_checkpoint(hub).encode() == first.encode()
     alice.write(3, 3)
-    second = made(hub)
+    second = make_checkpoint(hub)
     second.verify_follows(first)
     assert last_seq(second, "record/a") == 3
 
 
 def test_makes_a_new_one_when_forced_once_time_has_moved(hub: Any) -> None:
-    first = made(hub)
-    assert made(hub, force=True) == first
+    first = make_checkpoint(hub)
+    assert make_checkpoint(hub, force=True) == first
     hub.set_clock(NOON + 1)
-    second = made(hub, force=True)
+    second = make_checkpoint(hub, force=True)
     assert (second.ends, second.created_at) == (first.ends, NOON + 1)
 
 
 def test_makes_a_new_one_for_another_profile(hub: Any) -> None:
-    first = made(hub)
-    second = made(hub, profile=bytes(32))
+    first = make_checkpoint(hub)
+    second = make_checkpoint(hub, profile=bytes(32))
     assert (second.profile_id, second.created_at) == (bytes(32), first.created_at + 1)
 
 
@@ -118,7 +118,7 @@ def test_no_two_have_the_same_time_even_within_a_second(hub: Any) -> None:
     result = []
     for seq in range(1, 5):
         alice.write(seq, seq)
-        result.append(made(hub))
+        result.append(make_checkpoint(hub))
     assert [item.created_at for item in result] == [NOON, NOON + 1, NOON + 2, NOON + 3]
     names = sorted(hub.datadir.recorder_names())
     assert [
@@ -130,18 +130,18 @@ def test_no_two_have_the_same_time_even_within_a_second(hub: Any) -> None:
 
 
 def test_time_does_not_go_back_with_the_clock(hub: Any) -> None:
-    first = made(hub)
+    first = make_checkpoint(hub)
     hub.set_clock(NOON - 1000)
     alice = hub.writer("alice", "record/a")
     alice.write(1, 1)
-    made(hub).verify_follows(first)
+    make_checkpoint(hub).verify_follows(first)
 
 
 def test_takes_up_streams_that_are_registered_later(hub: Any) -> None:
-    first = made(hub)
+    first = make_checkpoint(hub)
     hub.post_json("/tooling/streams", {"name": "import/late"}, as_="admin")
     hub.post_json("/tooling/streams", {"name": "elsewhere/late"}, as_="admin")
-    second = made(hub)
+    second = make_checkpoint(hub)
     second.verify_follows(first)
     assert set(second.names) - set(first.names) == {"import/late"}
 
@@ -151,7 +151,7 @@ def test_lists_them_in_order_by_pages(hub: Any) -> None:
     result = []
     for seq in range(1, 6):
         alice.write(seq, seq)
-        result.append(made(hub))
+        result.append(make_checkpoint(hub))
     assert listed(hub, "").checkpoints == tuple(result)
     page = listed(hub, "?limit=2")
     assert (page.checkpoints, page.next_after) == (tuple(result[:2]), result[1].created_at)

@@ -118,5 +118,5 @@ def page(alice: Any, **fields: Any) -> StreamResponse:
     return StreamResponse.decode(alice.hub.post("/v1/stream", request, as_="admin").data)
 
 
-def seqs(found: StreamResponse) -> list[int]:
-    return [item.stream_seq for item in found.items]
+def seqs(response: StreamResponse) -> list[int]:
+    return [item.stream_seq for item in response.items]

@@ -30,7 +30,7 @@ def started(make_shared_hub: Callable[..., Any], run_veen: Callable[..., Any]) -
     hub = make_shared_hub("--admission", "open", "--reads", "open")
     done = run_veen("hub", "start", *hub.arguments)
     assert done.returncode == 0, done.stderr
-    hub.said = done
+    hub.start_output = done
     return hub
 
 
@@ -40,14 +40,14 @@ def _pid(hub: Any) -> int:
 
 def test_a_background_start_says_where_it_is_and_leaves_a_pid_file(started: Any) -> None:
     supervisor = psutil.Process(_pid(started))
-    assert f"hub {supervisor.pid} answers on {started.url}" in started.said.stdout
+    assert f"hub {supervisor.pid} answers on {started.url}" in started.start_output.stdout
     assert len(supervisor.children()) == 2
     assert started.client().status["role"] == "standalone"
 
 
 def test_open_modes_warn_loudly(started: Any) -> None:
     where = f"127.0.0.1:{started.port}"
-    warned = started.said.stderr.splitlines()
+    warned = started.start_output.stderr.splitlines()
     assert f"WARNING: ANYONE MAY WRITE on {where}" in warned
     assert f"WARNING: ANYONE MAY READ on {where}" in warned
     status = started.client().status

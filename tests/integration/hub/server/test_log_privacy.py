@@ -37,8 +37,8 @@ def test_no_plaintext_and_no_key_is_left_in_logs_or_files(
     (key_file,) = (hub.data / "keys").iterdir()
     secrets = [PLAINTEXT, TOKEN.encode(), bytes(reader), bytes(alice), key_file.read_bytes()]
     needles = [form for secret in secrets for form in _forms(secret)]
-    said = (started.stdout + started.stderr + stopped.stdout + stopped.stderr).encode()
-    assert not any(needle in said for needle in needles)
+    output = (started.stdout + started.stderr + stopped.stdout + stopped.stderr).encode()
+    assert not any(needle in output for needle in needles)
     files = [path for path in hub.data.rglob("*") if path.is_file() and path != key_file]
     assert any(path.name == "hub.log" and path.stat().st_size > 1_000 for path in files)
     assert _finds(files, needles) == []

@@ -163,10 +163,10 @@ def _send(line: socket.socket, data: bytes) -> bool:
 
 def _read_to_end(line: socket.socket) -> bytes:
     """All the hub says until it closes the connection; a timeout is a failure."""
-    said = b""
+    received = b""
     try:
         while part := line.recv(65_536):
-            said += part
+            received += part
     except ConnectionResetError:
-        return said
-    return said
+        return received
+    return received

@@ -99,8 +99,8 @@ def test_a_refusal_is_the_same_in_json_and_cbor(stream: str, shared_hub: Any) ->
     assert in_cbor.status_code == in_json.status_code == httpx.codes.CONFLICT
     error = cbor2.loads(in_cbor.content)
     assert (error[2], error[4]["detail_enum"]) == ("E.SEQ", "CLIENT_SEQ")
-    said = in_json.json()
-    assert [said[name] for name in ("ver", "code", "message", "detail")] == [
+    document = in_json.json()
+    assert [document[name] for name in ("ver", "code", "message", "detail")] == [
         error[n] for n in (1, 2, 3, 4)
     ]
 

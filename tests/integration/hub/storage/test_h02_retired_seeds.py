@@ -50,8 +50,8 @@ def test_h02_a_retired_seed_is_deleted_after_the_overlap(filled: Any) -> None:
     assert seeds(filled) == both[1:]
     filled.more()
     label = filled.label(driven_hub.STREAMS[0])
-    made = filled.committer.checkpoint(label, 2, filled.now)
-    assert made.witness_sigs is None
+    checkpoint = filled.committer.checkpoint(label, 2, filled.now)
+    assert checkpoint.witness_sigs is None
     filled.restart()
     filled.more()
     filled.stop()

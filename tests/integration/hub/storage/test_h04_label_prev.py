@@ -16,10 +16,10 @@ def checkpoints(root: Path, order: tuple[int, ...]) -> dict[int, bytes]:
     stream, client = driven_hub.STREAMS[1], driven_hub.a_key("client")
     bench.send(client, stream, bench.authorize(client), 5)
     label = bench.label(stream)
-    made = {upto: bench.committer.checkpoint(label, upto, bench.now).encode() for upto in order}
+    encoded = {upto: bench.committer.checkpoint(label, upto, bench.now).encode() for upto in order}
     bench.stop()
     assert bench.verify().ok
-    return made
+    return encoded
 
 
 @pytest.mark.parametrize("order", [(5, 3, 1), (3, 5, 1)])
@@ -38,7 +38,7 @@ def test_h04_every_checkpoint_of_an_epoch_names_the_label_before(tmp_path: Path)
     labels = EpochLabels(routing, stream.stream_id(), stream.profile)
     epoch = stream.profile.epoch(bench.now)
     for upto in (2, 1):
-        made = bench.committer.checkpoint(labels.at(epoch), upto, bench.now)
-        made.verify_labels(labels)
-        assert made.label_prev == labels.at(epoch - 1)
+        checkpoint = bench.committer.checkpoint(labels.at(epoch), upto, bench.now)
+        checkpoint.verify_labels(labels)
+        assert checkpoint.label_prev == labels.at(epoch - 1)
     bench.stop()

@@ -69,7 +69,7 @@ url = "file://{folder}/objects"
 class World:
     """One hub, one recorder, in one folder."""
 
-    made: Any
+    created: Any
     anchored: Any
 
     def __init__(self, folder: Path, more: str = "") -> None:
@@ -139,7 +139,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     result = World(tmp_path_factory.mktemp("world"))
     try:
         result.record(b"one", b"two")
-        result.made = result.veen("recorder", "checkpoint", "create")
+        result.created = result.veen("recorder", "checkpoint", "create")
         result.anchored = result.veen("anchor", "publish")
         yield result
     finally:
@@ -151,9 +151,9 @@ def retained(world: World) -> Path:
 
 
 def test_made_kept_anchored_and_proven(world: World) -> None:
-    made = world.made
-    ends = {item["name"]: item["last_seq"] for item in made["streams"]}
-    assert (made["is_new"], ends[STREAM]) == (True, 2)
+    created = world.created
+    ends = {item["name"]: item["last_seq"] for item in created["streams"]}
+    assert (created["is_new"], ends[STREAM]) == (True, 2)
     assert world.veen("recorder", "checkpoint", "create")["is_new"] is False
     (anchored,) = world.anchored["anchors"]
     assert anchored["anchor"] == "file-1.cbor"
@@ -165,10 +165,10 @@ def test_made_kept_anchored_and_proven(world: World) -> None:
     result = world.veen(
         "anchor", "verify", "--checkpoint", retained(world), "--hub-id", world.hub_id
     )
-    assert result["proven"][0]["root"] == made["log_root"]
+    assert result["proven"][0]["root"] == created["log_root"]
     listed = world.veen("recorder", "checkpoint", "list")["checkpoints"]
     assert [(item["checkpoint_id"], item["anchors"]) for item in listed] == [
-        (made["checkpoint_id"], 1)
+        (created["checkpoint_id"], 1)
     ]
     assert world.veen("anchor", "list")["status"]["waiting"] == 0
     stored = {path.name: path for path in (world.folder / "objects").rglob("*.cbor")}
@@ -272,9 +272,9 @@ def test_runs_until_it_is_told_to_stop(world: World) -> None:
     finally:
         process.kill()
         process.communicate()
-    made, anchored = lines
-    assert (made["event"], anchored["event"]) == ("checkpoint", "anchor")
-    assert made["checkpoint_id"] == anchored["checkpoint_id"]
+    created, anchored = lines
+    assert (created["event"], anchored["event"]) == ("checkpoint", "anchor")
+    assert created["checkpoint_id"] == anchored["checkpoint_id"]
     assert world.veen("anchor", "list")["status"]["late_checkpoints"] == 0
 
 

@@ -216,7 +216,7 @@ def test_says_that_the_authority_is_down(authority: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("how", "message"),
     [
         ({"status": 503}, "answered 503"),
         ({"kind": "text/html"}, "answered 200 text/html"),
@@ -225,10 +225,10 @@ def test_says_that_the_authority_is_down(authority: Any) -> None:
     ],
 )
 def test_refuses_an_answer_over_http_that_is_none(
-    authority: Any, serve: Callable[..., Any], how: dict[str, Any], said: str
+    authority: Any, serve: Callable[..., Any], how: dict[str, Any], message: str
 ) -> None:
     line = TsaLine(url=serve(authority, **how).url)
-    with pytest.raises(AnchorUnavailable, match=said):
+    with pytest.raises(AnchorUnavailable, match=message):
         stamps(authority, line.ask).publish(ROOT, EPOCH, TS, NONCE)
 
 

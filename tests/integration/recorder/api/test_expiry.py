@@ -28,7 +28,7 @@ EVENT = RecordRef("record/query/results", 1, "00" * 32, "rcpt-" + "00" * 32)
 NOW = 100 * DAY
 
 
-class Kept:
+class StoredResults:
     """Results that ended on given days, and what removes the old ones."""
 
     def __init__(self, folder: Path, text: str) -> None:
@@ -70,20 +70,22 @@ class Kept:
 
 
 @pytest.fixture
-def keeping(tmp_path: Path) -> Callable[..., Kept]:
-    def make(**more: Any) -> Kept:
-        return Kept(tmp_path, query_world.recorder_toml("http://127.0.0.1:1", "00" * 32, 1, **more))
+def keeping(tmp_path: Path) -> Callable[..., StoredResults]:
+    def make(**more: Any) -> StoredResults:
+        return StoredResults(
+            tmp_path, query_world.recorder_toml("http://127.0.0.1:1", "00" * 32, 1, **more)
+        )
 
     return make
 
 
-def asking(stored: Kept) -> FlaskClient:
+def asking(stored: StoredResults) -> FlaskClient:
     result = stored.app.test_client()
     result.environ_base["HTTP_AUTHORIZATION"] = f"Bearer {query_world.TOKENS['alice']}"
     return result
 
 
-def test_nothing_is_removed_unless_it_was_said(keeping: Callable[..., Kept]) -> None:
+def test_nothing_is_removed_unless_it_was_said(keeping: Callable[..., StoredResults]) -> None:
     stored = keeping()
     stored.add(1, day=0)
     stored.expiry().turn()
@@ -91,7 +93,9 @@ def test_nothing_is_removed_unless_it_was_said(keeping: Callable[..., Kept]) -> 
     assert len(list(stored.home.rows.iterdir())) == 1
 
 
-def test_only_old_results_that_have_ended_are_removed(keeping: Callable[..., Kept]) -> None:
+def test_only_old_results_that_have_ended_are_removed(
+    keeping: Callable[..., StoredResults],
+) -> None:
     stored = keeping(keep_results_days=30)
     old, young, running = stored.add(1, day=69), stored.add(2, day=71), stored.add(3, day=-1)
     failed = stored.add(4, day=1, failed=True)
@@ -102,7 +106,9 @@ def test_only_old_results_that_have_ended_are_removed(keeping: Callable[..., Kep
     assert stored.results.is_expired(old)
 
 
-def test_what_was_removed_says_so_and_stays_as_it_ended(keeping: Callable[..., Kept]) -> None:
+def test_what_was_removed_says_so_and_stays_as_it_ended(
+    keeping: Callable[..., StoredResults],
+) -> None:
     stored = keeping(keep_results_days=30)
     old = stored.add(1, day=0)
     http = asking(stored)
@@ -120,7 +126,7 @@ def test_what_was_removed_says_so_and_stays_as_it_ended(keeping: Callable[..., K
     assert (by_result.digest, by_result.result_event) == (b"{}", EVENT)
 
 
-def test_a_removal_that_was_cut_short_is_finished(keeping: Callable[..., Kept]) -> None:
+def test_a_removal_that_was_cut_short_is_finished(keeping: Callable[..., StoredResults]) -> None:
     """Marked, and then a power cut: the next start removes the rows."""
     stored = keeping(keep_results_days=30)
     stored.add(1, day=0)
@@ -130,7 +136,7 @@ def test_a_removal_that_was_cut_short_is_finished(keeping: Callable[..., Kept]) 
     assert list(stored.home.rows.iterdir()) == []
 
 
-def test_it_is_done_once_an_hour(keeping: Callable[..., Kept]) -> None:
+def test_it_is_done_once_an_hour(keeping: Callable[..., StoredResults]) -> None:
     stored = keeping(keep_results_days=30)
     expiry = stored.expiry()
     expiry.turn()
@@ -143,7 +149,7 @@ def test_it_is_done_once_an_hour(keeping: Callable[..., Kept]) -> None:
 
 
 def test_h21_a_clock_that_ran_ahead_for_a_moment_does_not_stop_expiry(
-    keeping: Callable[..., Kept],
+    keeping: Callable[..., StoredResults],
 ) -> None:
     stored = keeping(keep_results_days=30)
     expiry = stored.expiry()
@@ -157,7 +163,7 @@ def test_h21_a_clock_that_ran_ahead_for_a_moment_does_not_stop_expiry(
 
 
 def test_h21_a_clock_that_is_ahead_removes_nothing_before_its_time(
-    keeping: Callable[..., Kept],
+    keeping: Callable[..., StoredResults],
 ) -> None:
     stored = keeping(keep_results_days=30)
     stored.add(1, day=90)
@@ -175,7 +181,7 @@ def test_h21_a_clock_that_is_ahead_removes_nothing_before_its_time(
 
 
 def test_h21_signatures_are_remembered_by_the_time_since_boot(
-    keeping: Callable[..., Kept],
+    keeping: Callable[..., StoredResults],
 ) -> None:
     stored = keeping()
     taken = TakenSignatures(Database(stored.home.database), lambda: stored.steady)
@@ -211,7 +217,7 @@ INSERT INTO refusals VALUES (1, '10.0.0.1', 7, '/api');
     ],
 )
 def test_a_file_of_an_older_version_is_taken_over(
-    keeping: Callable[..., Kept], before: str
+    keeping: Callable[..., StoredResults], before: str
 ) -> None:
     stored = keeping()
     stored.add(1, day=0)
@@ -226,7 +232,7 @@ def test_a_file_of_an_older_version_is_taken_over(
     assert (entry["count"], entry["status"], entry["outcome"]) == (7, 401, "unauthorized")
 
 
-def test_a_file_of_a_later_version_is_refused(keeping: Callable[..., Kept]) -> None:
+def test_a_file_of_a_later_version_is_refused(keeping: Callable[..., StoredResults]) -> None:
     stored = keeping()
     with closing(sqlite3.connect(stored.home.database)) as db:
         db.execute("PRAGMA user_version = 9")

@@ -76,11 +76,11 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 @pytest.mark.timeout(600)
 def test_the_documented_steps_lead_to_a_proof(site: Site) -> None:
-    said = site.run("\n".join(boxes()) + "\nwait $service")
+    output = site.run("\n".join(boxes()) + "\nwait $service")
     digest = json.loads((site.folder / "digest.json").read_text())
     assert digest["row_count"] == digest["event_count"] == 1
     assert digest["record_event"]["stream"] == "record/query/results"
-    assert " 0 failed," in said.splitlines()[-1]
+    assert " 0 failed," in output.splitlines()[-1]
 
 
 @pytest.mark.parametrize("kind", ["missing", "another's", "no capability"])

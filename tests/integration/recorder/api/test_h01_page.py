@@ -21,8 +21,8 @@ def test_h01_the_page_calls_what_it_shows_unproven_or_failed(tmp_path: Path) -> 
     http = create_app(load(config), Waits(recorded_sec=0, completed_sec=0)).test_client()
     page, script = (http.get(item).get_data(as_text=True) for item in ("/", "/page.js"))
     assert "veen query verify PACKAGE --hub-id HEX --recorder-id HEX" in page
-    said = re.findall(r'say\("(\w+):', script)
-    assert sorted(set(said)) == ["Failed", "Unproven"]
+    verdicts = re.findall(r'say\("(\w+):', script)
+    assert sorted(set(verdicts)) == ["Failed", "Unproven"]
     assert re.findall(r'say\("(Completed|Proven)', script) == []
 
 

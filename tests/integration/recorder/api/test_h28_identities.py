@@ -53,10 +53,12 @@ def test_h28_the_check_of_a_configuration_names_it(unmapped: Path) -> None:
 
 
 def test_h28_a_client_directory_is_an_identity(tmp_path: Path, unmapped: Path) -> None:
-    made = ClientDir(tmp_path / "bob").create(now=1_900_000_000, random=os.urandom, passphrase=None)
+    identity = ClientDir(tmp_path / "bob").create(
+        now=1_900_000_000, random=os.urandom, passphrase=None
+    )
     text = unmapped.read_text().replace('name = "bob"\n', 'name = "bob"\nclient = "bob"\n')
     unmapped.write_text(text)
-    assert identities(load(unmapped))["bob"] == made.client_id
+    assert identities(load(unmapped))["bob"] == identity.client_id
 
 
 def test_h28_accesses_with_a_token_are_audited_under_the_identity(query_zone: Any) -> None:

@@ -58,7 +58,7 @@ def test_h13_half_sent_requests_hold_up_nobody(
 ) -> None:
     lines = [dial(sent) for _ in range(SLOW)]
     answered(zone)
-    assert [_said(line) for line in lines[:THREADS]] == [b""] * THREADS
+    assert [_received(line) for line in lines[:THREADS]] == [b""] * THREADS
 
 
 def test_h13_one_byte_at_a_time_holds_up_nobody(
@@ -92,7 +92,7 @@ def _takes(line: socket.socket) -> bool:
     return True
 
 
-def _said(line: socket.socket) -> bytes:
+def _received(line: socket.socket) -> bytes:
     try:
         return line.recv(65_536)
     except ConnectionResetError:

@@ -137,9 +137,9 @@ def test_the_command_tells_first_and_deletes_when_told(
     assert archive_carry.contents(file_store) == before
     done = archive_carry.veen(*words, "--delete", "--json")
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert (said["deleted"], said["remaining_states"]) == (True, 2)
-    assert said["objects"] == len(before) - len(archive_carry.contents(file_store)) > 0
+    document = json.loads(done.stdout)
+    assert (document["deleted"], document["remaining_states"]) == (True, 2)
+    assert document["objects"] == len(before) - len(archive_carry.contents(file_store)) > 0
     assert archive_carry.checked(file_store, read_all=True).ok
 
 

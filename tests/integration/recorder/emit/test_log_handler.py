@@ -20,18 +20,18 @@ from veen.client.outbox import OutboxFull
 
 @pytest.fixture
 def attach() -> Iterator[Callable[..., RecorderHandler]]:
-    logger, made = logging.getLogger("shop"), []
+    logger, handlers = logging.getLogger("shop"), []
     logger.setLevel(logging.DEBUG)
     logger.propagate = False
 
     def make(emitter: Emitter, mapping: LogMapping = MAPPING, **more: Any) -> RecorderHandler:
         quick: dict[str, Any] = {"wait_sec": 0.05, "retry_sec": 0.02, "close_sec": 5.0}
-        made.append(RecorderHandler(emitter, mapping, **(quick | more)))
-        logger.addHandler(made[-1])
-        return made[-1]
+        handlers.append(RecorderHandler(emitter, mapping, **(quick | more)))
+        logger.addHandler(handlers[-1])
+        return handlers[-1]
 
     yield make
-    for item in made:
+    for item in handlers:
         logger.removeHandler(item)
         item.close()
 

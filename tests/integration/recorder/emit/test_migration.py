@@ -37,9 +37,9 @@ def streams() -> RecorderStreamMap:
 def test_refuses(
     old: str, new: list[str], last_seq: int, detail: str, streams: RecorderStreamMap
 ) -> None:
-    made = split if len(new) > 1 else lambda some, was, now, seq: rename(some, was, now[0], seq)
+    migrate = split if len(new) > 1 else lambda some, was, now, seq: rename(some, was, now[0], seq)
     with pytest.raises(NoEvent, match=detail):
-        made(streams, old, new, last_seq)
+        migrate(streams, old, new, last_seq)
 
 
 def test_refuses_to_record_for_anyone_but_an_admin(emit_world: Any) -> None:

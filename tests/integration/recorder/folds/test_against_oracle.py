@@ -43,11 +43,11 @@ def by_hands(archived: Any, job: Any, chance: Random) -> bytes:
     dealt: list[list[Any]] = [[] for _ in range(partitions)]
     for node in chance.sample(result.due, len(result.due)):
         chance.choice(dealt).append(node)
-    made = []
+    summaries = []
     for nodes in dealt:
         own = archived.source(job)
-        made += [make(job, own, node) for node in nodes]
-    return bytes(carry_out(job, PreparedSource(source, result, made)).encode())
+        summaries += [make(job, own, node) for node in nodes]
+    return bytes(carry_out(job, PreparedSource(source, result, summaries)).encode())
 
 
 def test_most_histories_fill_several_chunks(many: Any) -> None:

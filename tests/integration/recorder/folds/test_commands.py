@@ -148,14 +148,14 @@ def test_a_snapshot_is_sent_found_and_verified(
     push = ("archive", "push", "--data-dir", hub.data, "--store", store, "--json")
     at = ("--store", store, "--client", me, "--stream", "count", "--json")
     detail(veen(*push))
-    made = detail(
+    sent = detail(
         veen("snapshot", "create", *at, "--overlay", "counter.map", "--upto", 10,
              "--into", "states", "--hub", hub.url)
     )  # fmt: skip
-    assert (made["sent_to"], made["sent_as"], made["upto_stream_seq"]) == ("states", 1, 10)
+    assert (sent["sent_to"], sent["sent_as"], sent["upto_stream_seq"]) == ("states", 1, 10)
     detail(veen(*push))
     result = detail(veen("snapshot", "verify", *at, "--in", "states", "--upto", 10))
-    assert (result["consistent"], result["state_hash"]) == (True, made["state_hash"])
+    assert (result["consistent"], result["state_hash"]) == (True, sent["state_hash"])
     assert veen("snapshot", "verify", *at, "--in", "states", "--upto", 11).returncode == REFUSED
     file = tmp_path / "s"
     detail(veen("snapshot", "create", *at, "--overlay", "counter.map", "--out", file))

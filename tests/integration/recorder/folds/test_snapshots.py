@@ -115,10 +115,14 @@ def test_the_latest_snapshot_of_a_stream_is_found(
 ) -> None:
     noise = a_signed_history(1, 30, NAME)
     first = replace(claim, metadata=AnyItem(b"\x01"))
-    said = {5: first.encode(), 12: claim.encode(), 20: replace(claim, upto_stream_seq=9).encode()}
-    said[25] = b"\xff"
+    bodies = {
+        5: first.encode(),
+        12: claim.encode(),
+        20: replace(claim, upto_stream_seq=9).encode(),
+    }
+    bodies[25] = b"\xff"
     messages = [
-        replace(item, schema=SCHEMA, body=said[at]) if at in said else item
+        replace(item, schema=SCHEMA, body=bodies[at]) if at in bodies else item
         for at, item in enumerate(noise)
     ]
     archived.hub.write("states", messages, Random(1))

@@ -99,21 +99,21 @@ def test_waits_for_a_hub_that_is_down_and_says_so(
     index_recorded.record(writer, index_recorded.FIRST, reader, range(10))
     assert index_recorded.catch_up(reader, home) == 10
     hub.stop()
-    rounds, said = 0, []
+    rounds, messages = 0, []
 
     def is_over() -> bool:
         nonlocal rounds
         rounds += 1
         if rounds == 3:
-            said.append(status(home, NOW).trouble)
+            messages.append(status(home, NOW).trouble)
             hub.start()
             index_recorded.record(writer, index_recorded.FIRST, reader, range(10, 20))
-        return bool(said) and status(home, NOW).streams[1].indexed == 20
+        return bool(messages) and status(home, NOW).streams[1].indexed == 20
 
     with index_recorded.following(reader, home) as follower:
         follower.run(is_over)
-    assert said[0] is not None
-    assert said[0].startswith("waiting: ")
+    assert messages[0] is not None
+    assert messages[0].startswith("waiting: ")
     assert status(home, NOW).trouble is None
 
 

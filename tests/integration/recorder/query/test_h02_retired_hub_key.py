@@ -29,7 +29,7 @@ RETIRED_AT = 1_000
 @pytest.fixture(scope="module")
 def log(new_recorded_log: Callable[..., Any]) -> Any:
     history = query_histories.history(11, 6)
-    return new_recorded_log([replace(made, is_event=True) for made in history])
+    return new_recorded_log([replace(item, is_event=True) for item in history])
 
 
 @pytest.fixture(scope="module")

@@ -41,8 +41,8 @@ def log_of(world: Any) -> list[tuple[int, str, int]]:
     )
 
 
-def places(found: list[dict[str, Any]]) -> list[tuple[str, int]]:
-    return [(item["stream"], item["hub_commit_seq"]) for item in found]
+def places(items: list[dict[str, Any]]) -> list[tuple[str, int]]:
+    return [(item["stream"], item["hub_commit_seq"]) for item in items]
 
 
 def test_streams_are_merged_by_time_then_name_then_place(replay_world: Any) -> None:

@@ -86,10 +86,10 @@ class Forger:
     def reply(self, middle: Any, request: Any) -> tuple[bytes, bool]:
         result = middle.ask(request.raw)
         if b" /v1/stream " in request.head and result.is_ok:
-            said = cbor2.loads(result.body)
-            said[5] = self._forge(said[5])
+            answer = cbor2.loads(result.body)
+            answer[5] = self._forge(answer[5])
             self.forged += 1
-            body = cbor2.dumps(said)
+            body = cbor2.dumps(answer)
             head = b"HTTP/1.1 200 x\r\nContent-Type: application/cbor\r\n"
             return head + b"Content-Length: %d\r\n\r\n" % len(body) + body, True
         return result.raw, True
@@ -163,8 +163,8 @@ def test_no_place_can_be_changed_on_the_way(
 ) -> None:
     for k in range(COUNT):
         man.plan = Forger(partial(forged_at, forge, k))
-        said = refusal(recorded, quick_path, by_place(STREAM, None, None), man.url)
-        assert f"{STREAM}, stream_seq " in said
+        message = refusal(recorded, quick_path, by_place(STREAM, None, None), man.url)
+        assert f"{STREAM}, stream_seq " in message
 
 
 def forged_at(forge: Callable[[list[Any], int], list[Any]], k: int, items: list[Any]) -> list[Any]:

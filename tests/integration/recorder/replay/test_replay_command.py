@@ -44,9 +44,9 @@ def test_items_go_to_stdout_and_the_file_is_checked_offline(
     assert "4 messages, proven against checkpoint" in result.stderr
 
     out = quick_path / "out.cbor"
-    made = veen(*at, *chosen, "--with-proofs", "--format", "cbor", "--out", out, "--json")
-    assert made.returncode == 0, made.stderr
-    assert json.loads(made.stdout)["messages"] == 24
+    written = veen(*at, *chosen, "--with-proofs", "--format", "cbor", "--out", out, "--json")
+    assert written.returncode == 0, written.stderr
+    assert json.loads(written.stdout)["messages"] == 24
     hub_id = recorded.checkpoint.hub_id.hex()
     alone = veen("--verify", out, "--hub-id", hub_id, *chosen, "--json")
     assert (alone.returncode, json.loads(alone.stdout)["hub_identity_known"]) == (6, False)
@@ -63,7 +63,7 @@ def test_items_go_to_stdout_and_the_file_is_checked_offline(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--hub", "http://127.0.0.1:1", "--stream", "record/a"), "--hub needs --client"),
         (("--resume",), "need --out"),
@@ -71,10 +71,10 @@ def test_items_go_to_stdout_and_the_file_is_checked_offline(
         (("--verify", "x", "--config", "nowhere.toml"), "--verify needs --hub-id"),
     ],
 )
-def test_refuses_what_does_not_go_together(arguments: tuple[object, ...], said: str) -> None:
+def test_refuses_what_does_not_go_together(arguments: tuple[object, ...], message: str) -> None:
     result = veen(*arguments)
     assert result.returncode == 1
-    assert said in result.stderr
+    assert message in result.stderr
 
 
 @pytest.mark.parametrize("form", ["jsonl", "cbor"])

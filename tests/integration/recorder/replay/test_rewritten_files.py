@@ -130,8 +130,8 @@ def _assert_refused(recorded: Any, hub: Any, folder: Path, streams: list[str]) -
             job = replay_hub.a_job(client, by_place(stream, None, None), recorded.checkpoint)
             with pytest.raises(VeenError) as caught:
                 job.to_file(out, form_named("jsonl"), resume=False)
-        said = "; ".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
-        assert f"{stream}, stream_seq " in said
+        message = "; ".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
+        assert f"{stream}, stream_seq " in message
         assert len(written(out)) < COUNT
 
 

@@ -57,8 +57,8 @@ def test_no_place_below_a_checkpoint_can_be_rewritten(
     replay_world.client.close()
     for k in PLACES:
         replay_notary.rebuilt(replay_world.hub, STREAM, rewrite(msgs, k, new))
-        said = refusal(replay_world, quick_path / f"{k}", by_place(STREAM, None, None))
-        assert f"{STREAM}, stream_seq " in said
+        message = refusal(replay_world, quick_path / f"{k}", by_place(STREAM, None, None))
+        assert f"{STREAM}, stream_seq " in message
 
 
 def test_what_was_rewritten_shows_at_every_other_place_too(
@@ -70,8 +70,8 @@ def test_what_was_rewritten_shows_at_every_other_place_too(
     replay_world.client.close()
     replay_notary.rebuilt(replay_world.hub, STREAM, change(msgs, 5, twin))
     for seq in range(1, 13):
-        said = refusal(replay_world, quick_path / f"{seq}", by_place(STREAM, seq, seq))
-        assert f"{STREAM}, stream_seq {seq}: " in said
+        message = refusal(replay_world, quick_path / f"{seq}", by_place(STREAM, seq, seq))
+        assert f"{STREAM}, stream_seq {seq}: " in message
 
 
 def a_twin(world: Any, msg: Msg) -> Msg:
@@ -95,8 +95,8 @@ def test_times_of_hub_that_go_back_are_refused(replay_world: Any, quick_path: Pa
         new.hub_ts = replay_notary.NOON + (0 if k == 6 else 5)
         new.append(msg, replay_world.hub.key)
     replay_world.hub.logs[log.label] = new
-    said = refusal(replay_world, quick_path / "reader-2", by_place(STREAM, None, None))
-    assert f"{STREAM}, stream_seq 7" in said
+    message = refusal(replay_world, quick_path / "reader-2", by_place(STREAM, None, None))
+    assert f"{STREAM}, stream_seq 7" in message
 
 
 @pytest.mark.parametrize("off", range(-4, 5))
@@ -155,8 +155,8 @@ def test_a_wrong_proof_names_the_first_place_that_is_not_proven(
         replay_notary.rebuilt(
             replay_world.hub, STREAM, change(msgs, k, a_twin(replay_world, msgs[k]))
         )
-        said = refusal(replay_world, quick_path / f"{k}", by_place(STREAM, None, None))
-        assert f"{STREAM}, stream_seq {k + 1}: does not match the checkpoint" in said
+        message = refusal(replay_world, quick_path / f"{k}", by_place(STREAM, None, None))
+        assert f"{STREAM}, stream_seq {k + 1}: does not match the checkpoint" in message
 
 
 def refusal(world: Any, folder: Path, requested: Any) -> str:

@@ -29,8 +29,8 @@ def any_principal() -> None:
     strict = events.read_event
 
     def lax(schema: bytes, body: bytes, client_id: bytes) -> Any:
-        said = events.RecordEvent.decode(body).principal_id
-        return strict(schema, body, said)
+        principal_id = events.RecordEvent.decode(body).principal_id
+        return strict(schema, body, principal_id)
 
     swap(events, "read_event", lax)
 
@@ -86,7 +86,7 @@ def replay_believed() -> None:
     from recorder.service import rerun
 
     strict = rerun._verdict
-    swap(rerun, "_verdict", lambda digest, **found: strict(digest, detail=""))
+    swap(rerun, "_verdict", lambda digest, **facts: strict(digest, detail=""))
 
 
 def rows_hashed_backwards() -> None:

@@ -182,7 +182,7 @@ def any_profile_at_the_edge() -> None:
     swap(context, "structural", lambda raw, _, limits: structural(raw, profiles, limits))
 
 
-def expiry_told_wrong() -> None:
+def wrong_expiry() -> None:
     from veen.captoken import CapToken
 
     swap(CapToken, "expires_at", lambda self, issued_at: issued_at)
@@ -200,7 +200,7 @@ MUTANTS: dict[str, Callable[[], None]] = {
     "batch as a whole": batch_as_a_whole,
     "reads open": reads_open,
     "hidden entry": hidden_entry,
-    "expiry told wrong": expiry_told_wrong,
+    "expiry told wrong": wrong_expiry,
     "no metrics": no_metrics,
     "crash on malformed": crash_on_malformed,
     "die on malformed": die_on_malformed,

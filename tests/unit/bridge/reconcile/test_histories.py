@@ -63,27 +63,29 @@ def check(facts: ReconcileFacts, history: History, document: dict[str, Any], see
     check_ledgers(facts, document, seed)
 
 
-def check_time(facts: ReconcileFacts, history: History, found: Any, to_seq: int, seed: int) -> None:
+def check_time(
+    facts: ReconcileFacts, history: History, report: Any, to_seq: int, seed: int
+) -> None:
     """No event before the time that is called closed is beyond the place that is."""
     source = next((source for source in facts.sources if source.hub_id == history.hub_id), None)
-    times = history.times[found["stream"]]
+    times = history.times[report["stream"]]
     end = None
     if source is not None:
-        end = next((end.last for end in source.ends if end.stream == found["stream"]), 0)
-    before = found["closed"]["before"]
+        end = next((end.last for end in source.ends if end.stream == report["stream"]), 0)
+    before = report["closed"]["before"]
     if to_seq == end and source is not None:
         assert before == source.created_at, seed
-    elif any(key[1] == found["stream"] and key[2] == to_seq + 1 for key in forked_at(facts)):
+    elif any(key[1] == report["stream"] and key[2] == to_seq + 1 for key in forked_at(facts)):
         assert before <= (times[to_seq - 1] if to_seq else 0), seed
     else:
         assert before == (times[to_seq - 1] if to_seq else 0), seed
 
 
-def check_bundles(facts: ReconcileFacts, found: Any, seed: int) -> None:
+def check_bundles(facts: ReconcileFacts, report: Any, seed: int) -> None:
     """Exactly the bundles that events are missing of are named as missing."""
     words = last_words(facts)
     missing = {
-        n for first, last in found["classes"]["missing"]["ranges"] for n in range(first, last + 1)
+        n for first, last in report["classes"]["missing"]["ranges"] for n in range(first, last + 1)
     }
     unseen = {import_.bundle_id for import_ in facts.imports if import_.held is ImportedFact.UNSEEN}
     due = set()
@@ -95,11 +97,11 @@ def check_bundles(facts: ReconcileFacts, found: Any, seed: int) -> None:
         )
         mine = missing & set(range(export.first, export.last + 1))
         is_partial = export.bundle_id not in words and export.bundle_id in unseen
-        if export.stream == found["stream"] and mine and not other_state and not is_partial:
+        if export.stream == report["stream"] and mine and not other_state and not is_partial:
             due.add((export.bundle_id.hex(), export.first, export.last, len(mine)))
     assert due == {
         (item["bundle_id"], item["from_seq"], item["to_seq"], item["events"])
-        for item in found["bundles"]
+        for item in report["bundles"]
         if item["state"] == "missing"
     }, seed
 
@@ -127,8 +129,8 @@ def test_order_and_repetition_of_facts_change_no_byte() -> None:
         facts, _ = a_history(seed)
         random = Random(seed)
 
-        def mixed(found: Any, random: Random = random) -> list[Any]:
-            listed = [*found, *random.sample(list(found), len(list(found)) // 2)]
+        def mixed(facts: Any, random: Random = random) -> list[Any]:
+            listed = [*facts, *random.sample(list(facts), len(list(facts)) // 2)]
             random.shuffle(listed)
             return listed
 

@@ -43,7 +43,7 @@ def about(bridge: str, n: int, hub: str, stream: str) -> dict[str, Any]:
     }
 
 
-class Told:
+class Traces:
     """Evidence as it is heard; number n of a bridge's ledger holds event n of its stream."""
 
     def __init__(self, bridge: str, hub: str = "hub", stream: str = STREAM) -> None:
@@ -78,11 +78,11 @@ class Told:
 
     def recorded(self, evidence: ProofEvidence, n: int, **other: Any) -> None:
         bridge, hub, stream = self.place
-        said = Completed(
+        completed = Completed(
             n, bundle(bridge, n), named(hub), stream, (n, n), f"import/{stream}", (n, n)
         )._replace(**other)
         known = dict(evidence.completed.by_bundle)
-        known[said.bundle_id] = [*known.get(said.bundle_id, []), said]
+        known[completed.bundle_id] = [*known.get(completed.bundle_id, []), completed]
         evidence.completed = Completions(known)
 
     def exported(self, evidence: ProofEvidence, n: int) -> None:
@@ -98,7 +98,7 @@ class Told:
             step(evidence, n)
 
 
-A, B = Told("bridge a"), Told("bridge b", "hub b", OTHER)
+A, B = Traces("bridge a"), Traces("bridge b", "hub b", OTHER)
 
 
 @pytest.fixture
@@ -154,7 +154,7 @@ def test_a_bridge_is_not_measured_by_how_far_another_has_come(evidence: ProofEvi
 
 
 def test_a_new_identity_of_a_bridge_begins_its_own_count(evidence: ProofEvidence) -> None:
-    renewed = Told("bridge a, renewed")
+    renewed = Traces("bridge a, renewed")
     A.all_of(evidence, 500)
     renewed.is_here(evidence, 1)
     renewed.imported(evidence, 1)

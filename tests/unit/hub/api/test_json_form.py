@@ -36,10 +36,10 @@ MSG_JSON = MSG.to_json()
 STREAM_JSON = {"ver": 1, "label": B32.hex(), "from_seq": 0}
 
 
-@pytest.mark.parametrize("found", OBJECTS, ids=lambda item: type(item).__name__)
-def test_an_object_comes_back_from_json(found: Any) -> None:
-    assert type(found).from_json(found.to_json()) == found
-    assert type(found).from_json(found.to_json()).encode() == found.encode()
+@pytest.mark.parametrize("wire_object", OBJECTS, ids=lambda item: type(item).__name__)
+def test_an_object_comes_back_from_json(wire_object: Any) -> None:
+    assert type(wire_object).from_json(wire_object.to_json()) == wire_object
+    assert type(wire_object).from_json(wire_object.to_json()).encode() == wire_object.encode()
 
 
 def test_an_absent_element_is_null_inside_and_cut_off_at_the_end() -> None:

@@ -141,10 +141,10 @@ def test_walks_each_key_in_the_order_of_rows_without_sorting(
 def test_agrees_with_the_oracle_on_every_byte(world: Any) -> None:
     stored = 0
     for query in query_histories.queries(11, QUERIES * (10 if LONG else 1)):
-        due = query_oracle.answer(query, world.made)
+        due = query_oracle.answer(query, world.plain_items)
         outcome = asked(world, query | {"evidence": {"mode": "none"}}).outcome
         assert rows_hash(outcome.rows).rows_hash == query_oracle.digest(due), query
-        assert outcome.event_count == len(query_oracle.matching(query, world.made))
+        assert outcome.event_count == len(query_oracle.matching(query, world.plain_items))
         stored += len(due)
     assert stored > 2_000
 

@@ -34,7 +34,7 @@ STRANGER = bytes.fromhex(list(KEYS)[1])
 def log(new_recorded_log: Callable[..., Any]) -> Any:
     """A log that holds nothing but events, so that full evidence can cover every place."""
     history = query_histories.history(11, 10)
-    return new_recorded_log([replace(made, is_event=True) for made in history])
+    return new_recorded_log([replace(item, is_event=True) for item in history])
 
 
 @pytest.fixture(scope="module")
@@ -59,15 +59,17 @@ def without_records(package: Package) -> Package:
 
 def recorded_by(log: Any, package: Package, who: bytes) -> Package:
     """Request and result written into the log's query streams by another of its clients."""
-    made = []
+    recorded = []
     for stream, kind, text in (
         ("record/query/requests", "query.submitted", package.descriptor.encode()),
         ("record/query/results", "query.result", package.digest.encode()),
     ):
         entry = log.append(stream, 1_700_009_900, query_proven.event(kind, text, who))
         raw, receipt, body_key = log.pairs[entry.stream, entry.seq]
-        made.append(RecordedMessage(msg=raw, receipt=receipt, body_key=body_key, inclusion=None))
-    return replace(package, request=made[0], result=made[1], later_checkpoint=None)
+        recorded.append(
+            RecordedMessage(msg=raw, receipt=receipt, body_key=body_key, inclusion=None)
+        )
+    return replace(package, request=recorded[0], result=recorded[1], later_checkpoint=None)
 
 
 def test_h01_an_honest_package_is_proven_and_says_that_it_is_complete(
@@ -181,7 +183,7 @@ def test_h01_an_older_result_of_the_same_query_does_not_prove_newer_rows(
     new_recorded_log: Callable[..., Any], a_descriptor: Callable[..., Any]
 ) -> None:
     """The digest names its checkpoint: another one under the same record is refused."""
-    history = [replace(made, is_event=True) for made in query_histories.history(12, 6)]
+    history = [replace(item, is_event=True) for item in query_histories.history(12, 6)]
     log = new_recorded_log(history)
     old = query_proven.package_of(log, a_descriptor(evidence=FULL))
     log.checkpoint = log.make_checkpoint(log.checkpoint.created_at + 60)
@@ -194,21 +196,21 @@ def test_h01_spot_evidence_proves_the_drawn_rows_alone(
     log: Any, a_descriptor: Callable[..., Any]
 ) -> None:
     asked = a_descriptor(evidence={"mode": "spot", "sample_rate": 0.5})
-    made = query_proven.package_of(log, asked)
-    shown, count = len(made.witnesses), made.digest.row_count
+    package = query_proven.package_of(log, asked)
+    shown, count = len(package.witnesses), package.digest.row_count
     assert 0 < shown < count
-    verdict = check(made, trust_of(log))
+    verdict = check(package, trust_of(log))
     assert verdict.outcome is ClaimOutcome.UNPROVEN
     assert f"{shown} of {count} rows follow" in verdict.reason
     assert f"other {count - shown} are only claimed by the service" in verdict.reason
 
 
 def test_h01_that_nothing_matched_is_not_proven(log: Any, a_descriptor: Callable[..., Any]) -> None:
-    made = query_proven.package_of(
+    package = query_proven.package_of(
         log, a_descriptor(filter={"subject_id": "nobody"}, evidence=FULL)
     )
-    verdict = check(made, trust_of(log))
-    assert (made.digest.row_count, verdict.outcome) == (0, ClaimOutcome.UNPROVEN)
+    verdict = check(package, trust_of(log))
+    assert (package.digest.row_count, verdict.outcome) == (0, ClaimOutcome.UNPROVEN)
     assert "that no event matched is only claimed by the service" in verdict.reason
 
 
@@ -227,11 +229,11 @@ def test_h01_an_invented_aggregate_of_nothing_is_refused(
     asked = a_descriptor(
         filter={"subject_id": "nobody"}, evidence=FULL, aggregate={"metrics": ["count"]}
     )
-    made = query_proven.package_of(log, asked)
+    package = query_proven.package_of(log, asked)
     rows = ({"count": 99},)
     hashed = rows_hash(rows)
-    digest = replace(made.digest, rows_hash=hashed.rows_hash, rows_chain=hashed.chain)
-    forged = without_records(replace(made, rows=rows, digest=digest))
+    digest = replace(package.digest, rows_hash=hashed.rows_hash, rows_chain=hashed.chain)
+    forged = without_records(replace(package, rows=rows, digest=digest))
     assert check(forged, trust_of(log)).reason.startswith("rows_witnessed: the rows are not")
 
 

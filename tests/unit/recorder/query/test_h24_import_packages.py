@@ -77,9 +77,9 @@ def zone_of(new_log: Callable[..., Any], origin: Any, **changes: Any) -> Any:
     start = max(entry.hub_ts for entry in origin.entries) + DAY
     result.entries = imported(result, origin, start, **changes)
     streams = (TARGET, "record/query/requests", "record/query/results")
-    made = result.make_checkpoint
-    result.make_checkpoint = lambda at: made(at + 100 * DAY, streams)
-    result.checkpoint = made(start + 50 * DAY, streams)
+    make_checkpoint = result.make_checkpoint
+    result.make_checkpoint = lambda at: make_checkpoint(at + 100 * DAY, streams)
+    result.checkpoint = make_checkpoint(start + 50 * DAY, streams)
     return result
 
 

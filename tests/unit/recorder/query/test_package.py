@@ -71,8 +71,8 @@ def test_every_kind_of_query_holds(
     hashes: Any,
 ) -> None:
     asked = a_descriptor(evidence=evidence, aggregate=aggregate)
-    made = query_proven.package_of(small_log, asked, hashes=hashes, records=False)
-    verdict = check_bytes(made.encode(), query_proven.trust_of(small_log))
+    package = query_proven.package_of(small_log, asked, hashes=hashes, records=False)
+    verdict = check_bytes(package.encode(), query_proven.trust_of(small_log))
     assert verdict.failed == ()
     result = states(verdict)
     assert result["rows_hash"] is (ClaimState.NOT_COVERED if hashes else ClaimState.HELD)
@@ -87,7 +87,7 @@ def test_a_result_of_every_place_is_shown_to_be_complete(
     new_recorded_log: Any, a_descriptor: Any
 ) -> None:
     log = new_recorded_log(
-        [replace(made, is_event=True) for made in query_histories.history(4, 12)]
+        [replace(item, is_event=True) for item in query_histories.history(4, 12)]
     )
     verdict = check(
         query_proven.package_of(log, a_descriptor(evidence=FULL)), query_proven.trust_of(log)
@@ -97,8 +97,8 @@ def test_a_result_of_every_place_is_shown_to_be_complete(
 
 def test_a_time_filter_leaves_its_bounds_to_a_replay(small_log: Any, a_descriptor: Any) -> None:
     asked = a_descriptor(filter={"time": {"from": "2023-11-14T22:13:40Z"}}, evidence=FULL)
-    made = query_proven.package_of(small_log, asked, records=False)
-    verdict = check(made, query_proven.trust_of(small_log))
+    package = query_proven.package_of(small_log, asked, records=False)
+    verdict = check(package, query_proven.trust_of(small_log))
     assert verdict.failed == ()
     assert states(verdict)["time_bounds"] is ClaimState.NOT_COVERED
 
@@ -135,11 +135,11 @@ def test_refuses_a_witness_of_another_row(log: Any, package: Package) -> None:
 
 def test_refuses_a_witness_of_an_event_that_was_not_asked_for(log: Any, a_descriptor: Any) -> None:
     asked = a_descriptor(filter={"origin": "api-1"}, evidence=FULL)
-    made = query_proven.package_of(log, asked)
+    package = query_proven.package_of(log, asked)
     other = next(e for e in log.entries if e.event is not None and e.event.origin != "api-1")
     first = ShownWitness(0, other.stream, log.witness(other))
     verdict = check(
-        replace(made, witnesses=(first, *made.witnesses[1:])), query_proven.trust_of(log)
+        replace(package, witnesses=(first, *package.witnesses[1:])), query_proven.trust_of(log)
     )
     assert "witnesses" in named(verdict, ClaimState.FAILED)
 
@@ -197,15 +197,15 @@ ZEROS = "00" * 32
 def test_names_the_claim_that_a_changed_digest_breaks(
     log: Any, package: Package, changes: dict[str, Any], claim: str
 ) -> None:
-    made = replace(package, digest=replace(package.digest, **changes), result=None)
-    assert claim in named(check(made, query_proven.trust_of(log)), ClaimState.FAILED)
+    changed = replace(package, digest=replace(package.digest, **changes), result=None)
+    assert claim in named(check(changed, query_proven.trust_of(log)), ClaimState.FAILED)
 
 
 @pytest.mark.parametrize("field", ["checkpoint_id", "log_root"])
 def test_refuses_a_digest_up_to_another_checkpoint(log: Any, package: Package, field: str) -> None:
     spoken = replace(package.digest.checkpoint, **{field: ZEROS})
-    made = replace(package, digest=replace(package.digest, checkpoint=spoken), result=None)
-    assert "checkpoint" in named(check(made, query_proven.trust_of(log)), ClaimState.FAILED)
+    changed = replace(package, digest=replace(package.digest, checkpoint=spoken), result=None)
+    assert "checkpoint" in named(check(changed, query_proven.trust_of(log)), ClaimState.FAILED)
 
 
 @pytest.mark.parametrize("changes", [{"mmr_root": ZEROS}, {"from_seq": 2}, {"to_seq": 2}])
@@ -215,46 +215,46 @@ def test_refuses_a_range_without_a_reason(
     first, *rest = package.digest.searched
     assert first.to_seq > 2
     searched = (replace(first, unread=0, **changes), *rest)
-    made = replace(package, digest=replace(package.digest, searched=searched), result=None)
-    assert "searched" in named(check(made, query_proven.trust_of(log)), ClaimState.FAILED)
+    changed = replace(package, digest=replace(package.digest, searched=searched), result=None)
+    assert "searched" in named(check(changed, query_proven.trust_of(log)), ClaimState.FAILED)
 
 
 def test_refuses_a_witness_from_outside_of_what_was_searched(
     small_log: Any, a_descriptor: Any
 ) -> None:
     asked = a_descriptor(filter={"time": {"from": "2023-11-14T22:13:40Z"}}, evidence=FULL)
-    made = query_proven.package_of(small_log, asked, records=False)
+    package = query_proven.package_of(small_log, asked, records=False)
     searched = tuple(
         replace(searched, from_seq=searched.to_seq + 1, unread=0)
-        for searched in made.digest.searched
+        for searched in package.digest.searched
     )
-    made = replace(made, digest=replace(made.digest, searched=searched))
-    assert "witnesses" in named(check(made, query_proven.trust_of(small_log)), ClaimState.FAILED)
+    package = replace(package, digest=replace(package.digest, searched=searched))
+    assert "witnesses" in named(check(package, query_proven.trust_of(small_log)), ClaimState.FAILED)
 
 
 def test_refuses_rows_that_are_not_the_aggregate_of_their_events(
     log: Any, a_descriptor: Any
 ) -> None:
-    made = query_proven.package_of(
+    package = query_proven.package_of(
         log, a_descriptor(evidence=FULL, aggregate=COUNTS), records=False
     )
-    assert isinstance(made.rows, tuple)
-    rows = ({**made.rows[0], "count": 99}, *made.rows[1:])
+    assert isinstance(package.rows, tuple)
+    rows = ({**package.rows[0], "count": 99}, *package.rows[1:])
     hashed = rows_hash(rows)
-    digest = replace(made.digest, rows_hash=hashed.rows_hash, rows_chain=hashed.chain)
-    verdict = check(replace(made, rows=rows, digest=digest), query_proven.trust_of(log))
+    digest = replace(package.digest, rows_hash=hashed.rows_hash, rows_chain=hashed.chain)
+    verdict = check(replace(package, rows=rows, digest=digest), query_proven.trust_of(log))
     assert named(verdict, ClaimState.FAILED) == {"rows_witnessed"}
 
 
 def test_refuses_a_row_that_its_event_does_not_say_with_all_hashes_made_again(
     log: Any, a_descriptor: Any
 ) -> None:
-    made = query_proven.package_of(log, a_descriptor(evidence=FULL), records=False)
-    assert isinstance(made.rows, tuple)
-    rows = ({**made.rows[0], "origin": "elsewhere"}, *made.rows[1:])
+    package = query_proven.package_of(log, a_descriptor(evidence=FULL), records=False)
+    assert isinstance(package.rows, tuple)
+    rows = ({**package.rows[0], "origin": "elsewhere"}, *package.rows[1:])
     hashed = rows_hash(rows)
-    digest = replace(made.digest, rows_hash=hashed.rows_hash, rows_chain=hashed.chain)
-    verdict = check(replace(made, rows=rows, digest=digest), query_proven.trust_of(log))
+    digest = replace(package.digest, rows_hash=hashed.rows_hash, rows_chain=hashed.chain)
+    verdict = check(replace(package, rows=rows, digest=digest), query_proven.trust_of(log))
     assert named(verdict, ClaimState.FAILED) == {"rows_witnessed"}
 
 
@@ -346,10 +346,10 @@ JUNK = (b"null", b"{}", b"[]", b'""', b"[" * 10**5, b"0", b"-1", b"1e999", b"NaN
 
 @pytest.fixture(scope="module")
 def small_package(new_recorded_log: Any, a_descriptor: Any) -> bytes:
-    made = query_proven.package_of(
+    package = query_proven.package_of(
         new_recorded_log(query_histories.history(6, 3)), a_descriptor(evidence=FULL)
     )
-    return bytes(made.encode())
+    return bytes(package.encode())
 
 
 @pytest.mark.parametrize("junk", [b"", b"[" * 10**6, b'{"format":"veen.query-proof"}', *JUNK])

@@ -33,7 +33,7 @@ HELD, FAILED, NOT_COVERED = ClaimState.HELD, ClaimState.FAILED, ClaimState.NOT_C
 def log(new_recorded_log: Callable[..., Any]) -> Any:
     """Nothing but events, so that full evidence can cover every place."""
     history = query_histories.history(37, 8)
-    return new_recorded_log([replace(made, is_event=True) for made in history])
+    return new_recorded_log([replace(item, is_event=True) for item in history])
 
 
 @pytest.fixture(scope="module")
@@ -182,9 +182,9 @@ def narrowed(package: Package, **changes: Any) -> Package:
 def test_a_time_filter_is_a_reason_to_leave_out_its_own_side_alone(
     log: Any, a_descriptor: Callable[..., Any], side: str, changes: Any, state: ClaimState
 ) -> None:
-    made = query_proven.package_of(log, dated(a_descriptor, side), records=False)
-    assert made.digest.searched[0].to_seq > 1
-    verdict = check(narrowed(made, **changes), trust_of(log))
+    package = query_proven.package_of(log, dated(a_descriptor, side), records=False)
+    assert package.digest.searched[0].to_seq > 1
+    verdict = check(narrowed(package, **changes), trust_of(log))
     assert claim(verdict, "searched")[0] is state
     if changes and state is HELD:
         assert claim(verdict, "time_bounds")[0] is NOT_COVERED
@@ -204,13 +204,13 @@ def test_refuses_rows_and_counts_that_do_not_belong_together(log: Any, package: 
 def test_hashes_stand_for_the_rows_that_a_package_leaves_out(
     log: Any, a_descriptor: Callable[..., Any]
 ) -> None:
-    made = query_proven.package_of(log, a_descriptor(evidence=FULL), hashes=True)
-    verdict = check(made, trust_of(log))
+    package = query_proven.package_of(log, a_descriptor(evidence=FULL), hashes=True)
+    verdict = check(package, trust_of(log))
     assert claim(verdict, "rows_hash")[0] is NOT_COVERED
     assert claim(verdict, "rows_chain") == (HELD, "the hashes of 8 rows")
     assert claim(verdict, "rows_witnessed")[0] is HELD
-    assert isinstance(made.rows, RowHashes)
-    forged = replace(made, rows=RowHashes((bytes(32), *made.rows.hashes[1:])))
+    assert isinstance(package.rows, RowHashes)
+    forged = replace(package, rows=RowHashes((bytes(32), *package.rows.hashes[1:])))
     for name in ("rows_chain", "rows_witnessed"):
         assert claim(check(forged, trust_of(log)), name)[0] is FAILED
 
@@ -225,10 +225,10 @@ def test_refuses_a_witness_of_a_row_that_is_not_there(log: Any, package: Package
 def test_refuses_a_witness_where_none_was_asked_for(
     log: Any, package: Package, a_descriptor: Callable[..., Any]
 ) -> None:
-    made = query_proven.package_of(log, a_descriptor(evidence={"mode": "none"}), records=False)
-    assert claim(check(made, trust_of(log)), "sampling")[0] is HELD
-    assert claim(check(made, trust_of(log)), "witnesses")[0] is NOT_COVERED
-    forged = replace(made, witnesses=package.witnesses[:1])
+    bare = query_proven.package_of(log, a_descriptor(evidence={"mode": "none"}), records=False)
+    assert claim(check(bare, trust_of(log)), "sampling")[0] is HELD
+    assert claim(check(bare, trust_of(log)), "witnesses")[0] is NOT_COVERED
+    forged = replace(bare, witnesses=package.witnesses[:1])
     assert claim(check(forged, trust_of(log)), "sampling")[0] is FAILED
 
 
@@ -280,9 +280,9 @@ def test_nothing_found_in_a_range_that_the_time_narrowed_is_not_proven(
 ) -> None:
     """All streams were searched from beyond their ends: that these are right is not shown."""
     asked = a_descriptor(filter={"time": {"from": "2024-01-01T00:00:00Z"}}, evidence=FULL)
-    made = query_proven.package_of(log, asked)
-    assert made.digest.event_count == 0
-    verdict = check(made, trust_of(log))
+    package = query_proven.package_of(log, asked)
+    assert package.digest.event_count == 0
+    verdict = check(package, trust_of(log))
     assert claim(verdict, "searched")[0] is HELD
     for name in ("time_bounds", "rows_witnessed", "complete"):
         assert claim(verdict, name)[0] is NOT_COVERED

@@ -28,7 +28,7 @@ def test_rows_are_those_of_the_oracle(
     history: list[Any], entries_of: Any, long_factor: int
 ) -> None:
     entries = entries_of(history)
-    plain = [made.plain() for made in history]
+    plain = [item.plain() for item in history]
     rows, empty = 0, 0
     for query in query_histories.queries(1, 400 * long_factor):
         expected = query_oracle.answer(query, plain)
@@ -44,7 +44,7 @@ def test_rows_are_those_of_the_oracle(
 
 def test_sampling_is_that_of_the_oracle(history: list[Any], entries_of: Any) -> None:
     entries = entries_of(history)
-    plain = [made.plain() for made in history]
+    plain = [item.plain() for item in history]
     for query in query_histories.queries(2, 100):
         result = run(normalise(query, query_id_if_missing="-"), entries, LOG_ROOT)
         count = len(query_oracle.matching(query, plain))
@@ -101,7 +101,7 @@ def test_what_is_no_event_is_counted_by_stream(
     history: list[Any], entries_of: Any, a_descriptor: Callable[..., Any]
 ) -> None:
     result = run(a_descriptor(), entries_of(history), LOG_ROOT)
-    unread = [made.stream for made in history if not made.is_event]
+    unread = [item.stream for item in history if not item.is_event]
     assert unread
-    assert dict(result.unread) == {made.stream: unread.count(made.stream) for made in history}
+    assert dict(result.unread) == {item.stream: unread.count(item.stream) for item in history}
     assert result.event_count == len(history) - len(unread)

@@ -91,7 +91,7 @@ def test_reads_the_copies_of_an_earlier_release(
 
 def test_refuses_checkpoints_that_go_back() -> None:
     first = anchor_documents.a_checkpoint(anchor_documents.START, (5, 2))
-    for later, said in (
+    for later, message in (
         (anchor_documents.a_checkpoint(anchor_documents.START - 1, (6, 2)), "before"),
         (
             anchor_documents.a_checkpoint(anchor_documents.START + 1, (4, 2)),
@@ -102,7 +102,7 @@ def test_refuses_checkpoints_that_go_back() -> None:
             "two different roots",
         ),
     ):
-        with pytest.raises(Untrusted, match=f"{later.checkpoint_id.hex()}.*{said}"):
+        with pytest.raises(Untrusted, match=f"{later.checkpoint_id.hex()}.*{message}"):
             verify_chain([first, later], anchor_documents.HUB)
     assert verify_chain(
         [first, anchor_documents.a_checkpoint(anchor_documents.START, (5, 2))], anchor_documents.HUB
@@ -138,8 +138,10 @@ def test_keeps_here_what_the_store_did_not_take(
 def test_comes_back_from_the_store_alone(
     checkpoint_store: CheckpointStore, anchor_store: Store, tmp_path: Path
 ) -> None:
-    made = [anchor_documents.a_checkpoint(anchor_documents.START + n, (n, 0)) for n in (1, 3, 2)]
-    for item in made:
+    checkpoints = [
+        anchor_documents.a_checkpoint(anchor_documents.START + n, (n, 0)) for n in (1, 3, 2)
+    ]
+    for item in checkpoints:
         checkpoint_store.put(item)
         checkpoint_store.put(item)
     elsewhere = CheckpointStore(
@@ -149,9 +151,9 @@ def test_comes_back_from_the_store_alone(
     )
     assert (elsewhere.fetch(), elsewhere.fetch()) == (3, 0)
     assert elsewhere.names() == checkpoint_store.names()
-    assert elsewhere.latest() == made[1]
-    path = elsewhere.home.checkpoints / RecorderCheckpointName.of(made[0]).file
-    assert read_document(path) == made[0]
+    assert elsewhere.latest() == checkpoints[1]
+    path = elsewhere.home.checkpoints / RecorderCheckpointName.of(checkpoints[0]).file
+    assert read_document(path) == checkpoints[0]
 
 
 def test_goes_without_a_store(checkpoint_directory: CheckpointDirectory) -> None:

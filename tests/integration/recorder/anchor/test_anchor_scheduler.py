@@ -90,12 +90,12 @@ def book(checkpoint_store: CheckpointStore, refs: Refs, anchor: Moody) -> Anchor
 
 
 def keep(checkpoint_store: CheckpointStore, count: int) -> list[Any]:
-    made = [
+    checkpoints = [
         anchor_documents.a_checkpoint(anchor_documents.START + n, (3 + n, n)) for n in range(count)
     ]
-    for item in made:
+    for item in checkpoints:
         checkpoint_store.put(item)
-    return made
+    return checkpoints
 
 
 def test_a_failure_is_kept_counted_and_tried_again_later(
@@ -258,7 +258,7 @@ def test_lateness_goes_by_checkpoints_and_by_minutes(
     minutes: int, stored: int,
     age: int, checkpoints: int, seconds: int,
 ) -> None:  # fmt: skip
-    made = keep(checkpoint_store, stored)
+    documents = keep(checkpoint_store, stored)
     cadence = AnchorCadence(every_checkpoints=every, every_minutes=minutes)
     book, now = (
         AnchorScheduler(checkpoint_store, refs, anchor, cadence),
@@ -266,11 +266,11 @@ def test_lateness_goes_by_checkpoints_and_by_minutes(
     )
     status = book.status(now)
     assert (status.lateness.checkpoints, status.lateness.seconds) == (checkpoints, seconds)
-    assert status.oldest_waiting == (RecorderCheckpointName.of(made[0]) if made else None)
+    assert status.oldest_waiting == (RecorderCheckpointName.of(documents[0]) if documents else None)
     task = book.ask_when_due(now)
     assert (task is not None) is status.lateness.is_late
     if task is not None:
-        assert task.checkpoint_id == made[-1].checkpoint_id
+        assert task.checkpoint_id == documents[-1].checkpoint_id
         assert book.ask_when_due(now) is None  # one is on its way
 
 

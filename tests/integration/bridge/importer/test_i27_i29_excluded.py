@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support.bridge import bridge_world, import_yard
+from support.bridge import bridge_world, importing_zone
 from veen.receipt import Receipt
 from veen.system.config import BadSettings
 
@@ -101,10 +101,10 @@ def test_i29_what_no_bag_may_hold_is_never_opened(
     medium = import_zone.medium(1, 3)
     (bag,) = medium.iterdir()
     trick(bag)
-    before = import_yard.tree(medium)
+    before = importing_zone.tree(medium)
     if way == "medium":
         (outcome,) = import_zone.run(medium).outcomes
-        assert import_yard.tree(medium) == before
+        assert importing_zone.tree(medium) == before
     else:
         import_zone.import_dir.create()
         bag.rename(import_zone.import_dir.inbox / bag.name)

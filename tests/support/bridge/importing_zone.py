@@ -259,11 +259,11 @@ source = "{self.world.stream}"
         assert not mine.duplicate
         assert not mine.unfulfilled
 
-    def _check_audits(self, found: list[ImportedEvent]) -> None:
+    def _check_audits(self, events: list[ImportedEvent]) -> None:
         audits: list[Any] = list(self.audits())
         verify_ends(audits, self.outcomes, self.presented)
         successes = {audit.bundle_id for audit in audits if audit.KIND == "import.success"}
-        assert successes == {event.bundle_id for event in found}
+        assert successes == {event.bundle_id for event in events}
 
     def _check_files(self) -> None:
         """Nothing but what is named, and nothing half-done."""
