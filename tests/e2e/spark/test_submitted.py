@@ -128,7 +128,7 @@ def test_a_store_that_overwrites_takes_a_table_only_when_it_is_accepted(
 
 
 @pytest.mark.long
-def test_a_submitted_job_takes_a_store_that_overwrites_only_when_it_is_told(
+def test_a_submitted_job_takes_a_store_that_overwrites_only_when_asked_to(
     spark_submit: Callable[..., Any],
     sealed_in: Callable[[StoreSettings], Any],
     overwriting_store: S3Settings,

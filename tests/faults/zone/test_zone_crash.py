@@ -150,7 +150,7 @@ def test_a_process_that_cannot_run_is_named_with_its_last_words(home: ZoneHome) 
     assert "z1 is failed: hub ended with" in result.stdout
 
 
-def test_h23_a_zone_that_is_up_in_part_is_told_with_4_and_records(home: ZoneHome) -> None:
+def test_h23_a_zone_that_is_up_in_part_is_reported_with_4_and_records(home: ZoneHome) -> None:
     """Without its database no part of Airflow starts; the hub and the query service do."""
     home.postgres.write_bytes(b"no folder")
     done = veen("zone", "up", "--directory", home.root)

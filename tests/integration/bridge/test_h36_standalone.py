@@ -42,7 +42,7 @@ def medium(carrier_factory: Any, grown_world: Any) -> Path:
     return result
 
 
-def test_h36_help_is_help_and_a_wrong_call_is_told_in_a_line() -> None:
+def test_h36_help_is_help_and_a_wrong_call_is_reported_in_a_line() -> None:
     result = run("--help")
     assert result.returncode == 0
     assert "[--hub-identity FILE] TRUST PLACE [PLACE ...]\n\nTRUST is a directory" in result.stdout

@@ -29,7 +29,7 @@ def reexport(number: int) -> str:
     return run.stdout
 
 
-def test_a_carrier_is_the_same_in_any_surroundings() -> None:
+def test_a_carrier_is_the_same_in_any_environment() -> None:
     first = reexport(0)
     assert len(first.splitlines()) > 25
     assert {reexport(number) for number in range(1, COUNT)} == {first}

@@ -106,7 +106,7 @@ def test_a_line_every_ten_seconds_where_there_is_no_terminal(
     )
 
 
-def test_many_short_parts_of_a_long_work_are_told_every_ten_seconds(
+def test_many_short_parts_of_a_long_work_are_reported_every_ten_seconds(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 100.0
@@ -122,7 +122,7 @@ def test_many_short_parts_of_a_long_work_are_told_every_ten_seconds(
     )
 
 
-def test_a_part_that_begins_when_a_line_is_due_is_told_at_once(
+def test_a_part_that_begins_when_a_line_is_due_is_reported_at_once(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 100.0

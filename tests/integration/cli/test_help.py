@@ -108,7 +108,9 @@ def test_every_detail_is_explained(failure: Failure, veen_text: Callable[[str], 
 
 
 @pytest.mark.parametrize("name", FORMER)
-def test_a_former_code_is_told_by_its_new_name(name: str, veen_text: Callable[[str], str]) -> None:
+def test_a_former_code_is_reported_by_its_new_name(
+    name: str, veen_text: Callable[[str], str]
+) -> None:
     result = FORMER[name]
     assert f"{name} is now {result.code.value}/{result.detail_enum}" in veen_text(name)
 

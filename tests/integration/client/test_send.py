@@ -223,7 +223,7 @@ def test_a_rate_is_waited_for(gated_hub: Any, open_client: Callable[..., Any], s
     assert all(item >= 1 for item in waited), "the hub said when to ask again"
 
 
-def test_a_request_the_hub_does_not_serve_is_told_with_its_code(
+def test_a_request_the_hub_does_not_serve_is_reported_with_its_code(
     gated_hub: Any, open_client: Callable[..., Any], stream: str
 ) -> None:
     client = open_client(gated_hub.url)

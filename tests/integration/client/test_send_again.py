@@ -188,7 +188,7 @@ def test_an_event_whose_epoch_has_passed_goes_to_the_next_label(
     assert len(client.session.state.views) > 1
 
 
-def test_flights_of_a_client_id_that_was_rotated_still_land_once(
+def test_attempts_of_a_client_id_that_was_rotated_are_still_committed_once(
     open_client_hub: Any, open_client: Callable[..., Any], between: Any, steps: Any,
     stream: str,
 ) -> None:  # fmt: skip

@@ -107,7 +107,7 @@ def test_what_is_no_answer_is_asked_for_again(
     assert 0 <= waits[1] < 2
 
 
-def test_after_the_last_attempt_it_is_told(server: Server, make: Callable[..., Any]) -> None:
+def test_after_the_last_attempt_it_is_reported(server: Server, make: Callable[..., Any]) -> None:
     transport = make()
     server.answers += [None] * 3
     with pytest.raises(Unreachable, match="does not answer"):

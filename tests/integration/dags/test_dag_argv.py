@@ -73,7 +73,7 @@ def test_a_zone_that_anchors_once_a_day_is_not_late_within_it(change: Any) -> No
         results.verify_lateness(listed(1440 + 61), {})
 
 
-def test_what_waits_is_told_with_its_time(zone: Path) -> None:
+def test_what_waits_is_reported_with_its_time(zone: Path) -> None:
     status = veen("anchor", "list", "--config", str(zone))["status"]
     assert (status["oldest_waiting"], status["waiting_since"]) == (None, None)
 
@@ -97,7 +97,7 @@ def test_where_a_mount_is_asked_for_a_bare_folder_is_no_medium(change: Any, tmp_
     assert "/" in tasks.export_argv(context(medium="/"))
 
 
-def test_an_export_is_told_what_to_bring_again(tmp_path: Path) -> None:
+def test_an_export_learns_what_to_bring_again(tmp_path: Path) -> None:
     ranges = ["record/app/http=1..5", "record/app/http=9..9"]
     asked = context(medium=str(tmp_path), ranges=ranges, gap_file="/gap.json", heartbeat=False)
     words = list(tasks.export_argv(asked))

@@ -111,7 +111,7 @@ def test_h35_a_failed_run_is_kept_for_the_page_with_its_text_and_runbook_section
     assert alarms(zone)[0].summary["runbook"] == "A run of a DAG has failed"
 
 
-def test_h35_a_failure_that_raised_an_alarm_is_told_of_once(
+def test_h35_a_failure_that_raised_an_alarm_is_reported_once(
     operators: ModuleType, zone: Path
 ) -> None:
     for run in ("run-1", "run-2"):

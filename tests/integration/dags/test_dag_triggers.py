@@ -67,13 +67,13 @@ def detail(trigger: Any) -> Any:
     return asyncio.run(asyncio.wait_for(anext(trigger.run()), 30)).payload
 
 
-def test_a_hub_that_has_taken_enough_is_told_of(watch: ModuleType, file: Path) -> None:
+def test_a_hub_that_has_taken_enough_is_reported(watch: ModuleType, file: Path) -> None:
     with a_hub(file, 40, 49, 52) as asked:
         assert detail(watch.VolumeTrigger(str(file))) == {"events": 12}
     assert asked == [None] * 3
 
 
-def test_a_hub_that_was_away_and_counts_from_nothing_is_told_of(
+def test_a_hub_that_was_away_and_counts_from_nothing_is_reported(
     watch: ModuleType, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with a_hub(file, 40, DOWN, 3, 13):
@@ -83,7 +83,9 @@ def test_a_hub_that_was_away_and_counts_from_nothing_is_told_of(
     assert "that it runs (veen hub health)" in warning.getMessage()
 
 
-def test_a_hub_that_asks_who_is_there_is_told_so_by_who_acts(watch: ModuleType, file: Path) -> None:
+def test_a_hub_that_asks_who_is_there_is_answered_by_who_acts(
+    watch: ModuleType, file: Path
+) -> None:
     with a_hub(file, REFUSED, 7) as asked:
         assert watch.taken(watch.VolumeTrigger(str(file)).zone()) == 7
     assert asked[0] is None

@@ -32,7 +32,7 @@ print("DUE", [veen_watch.is_due(n, zone) for n in (0, 9_999, 10_000)], flush=Tru
 """
 
 
-def test_a_signed_carrier_is_told_of_and_messages_are_counted(
+def test_a_signed_carrier_is_reported_and_messages_are_counted(
     dag_zone_pair: tuple[Site, Site],
 ) -> None:
     z1, z2 = dag_zone_pair

@@ -167,7 +167,7 @@ def test_usage_counts_messages_and_advises(plain: Path) -> None:
     assert (shown["stream"], shown["last_stream_seq"]) == ("core/main", 0)
 
 
-def test_a_damaged_state_is_told(plain: Path) -> None:
+def test_a_damaged_state_is_reported(plain: Path) -> None:
     durable.write(plain / "state.json", b"{")
     done = veen("id", "show", "--client", plain)
     assert (done.returncode, len(done.stderr.splitlines())) == (REFUSED, 1)

@@ -28,7 +28,7 @@ def test_refuses_a_store_that_overwrites(start_rclone: StartRclone, tmp_path: Pa
         open_store(settings, object_servers.KEYS)
 
 
-def test_uses_a_store_that_overwrites_when_told_and_says_so(
+def test_uses_a_store_that_overwrites_when_asked_to_and_says_so(
     start_rclone: StartRclone,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,

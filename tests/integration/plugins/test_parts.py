@@ -39,7 +39,7 @@ def spoil(database: Path, table: str) -> None:
         file.write(b"\xff" * size)
 
 
-def test_a_process_without_a_zone_is_told_so() -> None:
+def test_a_process_without_a_zone_gets_an_error_that_says_so() -> None:
     with pytest.raises(PageZoneUnset, match="VEEN_ZONE is not set"):
         opened({})
 

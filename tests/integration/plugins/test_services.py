@@ -133,7 +133,7 @@ def test_the_page_says_plainly_what_is_down(make_page_zone: Callable[..., Any]) 
     assert html.count("Connection refused") == 2
 
 
-def test_h35_a_hub_that_is_down_has_told_nothing_just_now(
+def test_h35_a_hub_that_is_down_has_reported_nothing_just_now(
     make_page_zone: Callable[..., Any],
 ) -> None:
     zone = make_page_zone("online")

@@ -136,7 +136,7 @@ def test_an_unknown_step_is_misuse(tmp_path: Path) -> None:
     assert "unknown step 'nothing-like-it'; the steps are attachments, " in done.err
 
 
-def test_what_failed_is_told_even_to_who_wants_errors_only(tmp_path: Path) -> None:
+def test_what_failed_is_printed_even_to_who_wants_errors_only(tmp_path: Path) -> None:
     only = ("--only", "mmr-associativity", "--only", "inclusion-proofs")
     done = selftest_run.run(tmp_path, "props", "--quiet", *only, mutant="inclusion unchecked")
     assert (done.code, done.out) == (5, "")

@@ -40,7 +40,7 @@ def test_results_come_in_the_order_of_the_parts(processes: int) -> None:
 
 
 @pytest.mark.parametrize("processes", [0, 2])
-def test_an_error_of_the_work_is_raised_and_the_crew_works_on(processes: int) -> None:
+def test_an_error_of_the_work_is_raised_and_the_pool_works_on(processes: int) -> None:
     with pool(processes) as beside:
         with pytest.raises(Untrusted, match="three is refused"):
             list(beside.run(_refuse, range(6)))
@@ -55,7 +55,7 @@ def test_the_work_is_done_beside_and_its_processes_end_with_the_block() -> None:
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
-def test_a_killed_process_is_told_and_not_waited_for() -> None:
+def test_a_killed_process_is_reported_and_not_waited_for() -> None:
     with pool(1) as beside, pytest.raises(PoolBroken):
         list(beside.run(_die, [1]))
 
@@ -90,7 +90,7 @@ def test_parts_and_results_larger_than_any_pipe_do_not_wait_for_each_other() -> 
     assert [len(item) for item in run] == [2 << 20] * 20
 
 
-def test_a_part_that_a_process_cannot_read_ends_it_and_is_told() -> None:
+def test_a_part_that_a_process_cannot_read_ends_it_and_is_reported() -> None:
     with pool(1) as beside, pytest.raises(PoolBroken):
         list(beside.run(_ignore, [_Unreadable()]))
 

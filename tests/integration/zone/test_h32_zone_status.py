@@ -24,7 +24,7 @@ WARNED = "the disk is full in 3.0 days"
         (200, [], Readiness("expected a JSON object as its answer")),
     ],
 )
-def test_h32_readiness_is_told_as_the_hub_says_it(
+def test_h32_readiness_is_reported_as_the_hub_says_it(
     status: int, body: Any, expected: Readiness
 ) -> None:
     class Handler(Answering):

@@ -71,7 +71,7 @@ def unless(entries: str, lost: str) -> str:
     )
 
 
-def test_a_gap_after_a_later_entry_of_the_client_is_told(script: Any) -> None:
+def test_a_gap_after_a_later_entry_of_the_client_is_reported(script: Any) -> None:
     """The lost entry comes before entry 4, and so it cannot be what is missing after it."""
     result = script("adcabcAb" + "abcabcabc")
     result.drop(2)
@@ -94,7 +94,7 @@ def test_a_lost_entry_fills_one_gap_alone(script: Any) -> None:
     assert result.notes() == [unless("6", "4")]
 
 
-def test_a_gap_wider_than_what_was_lost_is_told(script: Any) -> None:
+def test_a_gap_wider_than_what_was_lost_is_reported(script: Any) -> None:
     result = script("abcabcAb" + "bcabcabca")
     result.drop(4)
     assert result.detail() == [(5, "MISSING"), (7, "I9")]
@@ -141,7 +141,7 @@ def test_an_entry_that_stands_twice_fills_no_gap(script: Any) -> None:
     assert result.notes() == []
 
 
-def test_a_bad_signature_of_an_entry_out_of_place_is_told(script: Any) -> None:
+def test_a_bad_signature_of_an_entry_out_of_place_is_reported(script: Any) -> None:
     result = script("abcdbcab" + "abcabcabc")
 
     def change(entries: list[Any]) -> None:

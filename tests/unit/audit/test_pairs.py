@@ -101,7 +101,7 @@ def refused(msg: Msg, receipt: Receipt, context: Context) -> str | None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_the_verifier_refuses_is_told(context: Context, seed: int) -> None:
+def test_whatever_the_verifier_refuses_is_reported(context: Context, seed: int) -> None:
     chance = random.Random(seed)
     seen = set()
     for _ in range(2_000 if LONG else 100):
@@ -115,7 +115,7 @@ def test_whatever_the_verifier_refuses_is_told(context: Context, seed: int) -> N
     assert seen >= {"I1", "I2", "I4", "I7", "I11", "SIG"}
 
 
-def test_a_pair_is_told_of_every_rule_it_breaks(context: Context) -> None:
+def test_a_pair_is_reported_for_every_rule_it_breaks(context: Context) -> None:
     msg, receipt = a_pair(random.Random(1), context)
     stream = STREAMS[2]
     far = replace(receipt, hub_ts=START + 900_000, leaf_hash=bytes(32))

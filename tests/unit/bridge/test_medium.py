@@ -246,7 +246,7 @@ def test_a_system_without_a_sync_of_file_systems_has_synced_every_file(
     assert files_of(write_medium(bag, carrier_factory.new())) == files_of(bag)
 
 
-def test_a_full_medium_is_told_as_such(carrier_factory: Any, bag: Path) -> None:
+def test_a_full_medium_is_reported_as_such(carrier_factory: Any, bag: Path) -> None:
     _, result = write_failing(bag, carrier_factory.new(), 4, OSError(errno.ENOSPC, "full"))
     assert isinstance(result, NoSpace)
 

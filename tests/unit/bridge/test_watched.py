@@ -52,7 +52,7 @@ def watcher() -> Watcher:
     return Watcher()
 
 
-def test_every_part_of_building_a_carrier_is_told(
+def test_every_part_of_building_a_carrier_is_reported(
     carrier_factory: Any, grown_world: Any, watcher: Watcher
 ) -> None:
     raw, place = grown_world.bundle(2, 8), carrier_factory.new()
@@ -66,7 +66,7 @@ def test_every_part_of_building_a_carrier_is_told(
     assert watcher.ended() == watcher.heard.keys() == due | {"hashing volumes"}
 
 
-def test_every_part_of_a_check_is_told(
+def test_every_part_of_a_check_is_reported(
     carrier_factory: Any, grown_world: Any, watcher: Watcher
 ) -> None:
     packing = Packing(volume_bytes=2000, parity=1, compress=True)
@@ -80,7 +80,7 @@ def test_every_part_of_a_check_is_told(
     assert watcher.heard["verifying"] == (7, 7, "events")
 
 
-def test_the_proof_of_the_exporter_itself_is_told(
+def test_the_proof_of_the_exporter_itself_is_reported(
     carrier_factory: Any, grown_world: Any, watcher: Watcher
 ) -> None:
     raw, place = grown_world.bundle(2, 8), carrier_factory.new()
@@ -96,7 +96,7 @@ def test_the_proof_of_the_exporter_itself_is_told(
     assert watcher.heard == {f"proving {bridge_world.STREAM}": (7, 7, "events")}
 
 
-def test_bytes_are_told_as_they_are_written_and_as_they_are_read(
+def test_bytes_are_reported_as_they_are_written_and_as_they_are_read(
     carrier_factory: Any, grown_world: Any, watcher: Watcher
 ) -> None:
     (bag,) = carrier_factory.carry(grown_world.bundle(2, 8), Packing(volume_bytes=900))

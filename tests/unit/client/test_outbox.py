@@ -222,7 +222,7 @@ def test_a_full_outbox_takes_all_or_nothing(
     assert outbox.add(HUB, drafts(2)) == [3, 4]
 
 
-def test_lanes_keep_apart_what_is_ordered_apart(open_outbox: Callable[..., Outbox]) -> None:
+def test_queues_separate_what_is_ordered_apart(open_outbox: Callable[..., Outbox]) -> None:
     outbox = open_outbox()
     forms = [FORM, replace(FORM, stream="record/b"), replace(FORM, profile=Profile(pad_block=9))]
     for form in (*forms, *reversed(forms)):
@@ -239,7 +239,9 @@ def test_a_portion_has_a_bound_but_is_never_empty(open_outbox: Callable[..., Out
     assert [item for item, _ in outbox.waiting(QUEUE, 2, 4, 9, MUCH)] == [3, 4]
 
 
-def test_flights_come_back_with_every_attempt_in_order(open_outbox: Callable[..., Outbox]) -> None:
+def test_submitted_messages_come_back_with_every_attempt_in_order(
+    open_outbox: Callable[..., Outbox],
+) -> None:
     outbox = open_outbox()
     outbox.add(HUB, drafts(3))
     attempts = [an_attempt(1, 1), an_attempt(2, 2), an_attempt(1, 1, auth_ref=b"a" * 32)]
@@ -264,7 +266,7 @@ def test_a_settled_place_takes_its_event_with_it(open_outbox: Callable[..., Outb
     assert (outbox.pending(HUB), waiting(outbox)) == (1, [])
 
 
-def test_a_withdrawn_event_leaves_its_flight_behind(open_outbox: Callable[..., Outbox]) -> None:
+def test_a_withdrawn_event_leaves_its_attempts_behind(open_outbox: Callable[..., Outbox]) -> None:
     outbox = open_outbox()
     outbox.add(HUB, drafts(2))
     attempts = [an_attempt(1, 1), an_attempt(2, 2)]
@@ -279,7 +281,7 @@ def test_a_withdrawn_event_leaves_its_flight_behind(open_outbox: Callable[..., O
     assert outbox.last_seq(b"l" * 32, b"c" * 32) == 0
 
 
-def test_what_lands_late_is_remembered_and_the_lane_waits_for_other_places(
+def test_a_late_acknowledgement_is_remembered_and_the_queue_waits_for_other_places(
     open_outbox: Callable[..., Outbox],
 ) -> None:
     outbox = open_outbox()

@@ -47,6 +47,8 @@ _PRIVATE_NAMES = frozenset(
 _ALLOWED = frozenset({"InFlight", "functions_with_found", "lanes"})
 """A word of the glossary for a message that is being submitted; a figure of ``make stats``; an
 argument of Argon2id."""
+_COMMON = frozenset({"found", "kept"})
+"""Words that the name of a test, which is a sentence, may have."""
 _VAGUE = frozenset({"one", "made", "said"})
 """No name by itself in a test: what was made, what was said?"""
 
@@ -87,13 +89,18 @@ def is_test(path: Path) -> bool:
 
 
 def named_in_tests(source: str) -> set[str]:
-    """Private names of a test but for its own, which is a sentence, and vague names it gives."""
+    """Private names, and vague names that a test gives."""
     given = {
         node.id if isinstance(node, ast.Name) else node.arg
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.Name | ast.arg)
     }
-    return {name for name in private_names(source) if not name.startswith("test_")} | given & _VAGUE
+    names = private_names(source)
+    return {name for name in names if not _is_sentence(name)} | given & _VAGUE
+
+
+def _is_sentence(name: str) -> bool:
+    return name.startswith("test_") and not _parts(name) & (_PRIVATE_NAMES - _COMMON)
 
 
 def test_tests_have_no_private_names() -> None:
@@ -112,5 +119,7 @@ def test_files_of_tests_have_no_private_names(folder: str) -> None:
 def test_the_check_of_names_finds() -> None:
     source = "def ask(one):\n    kept_out = NOT_FOUND\n    return HubPapers(one.told_by)"
     assert private_names(source) == {"one", "kept_out", "HubPapers", "told_by"}
+    source = "def test_a_line_is_found(made): ...\ndef test_it_is_told(): ...\n"
+    assert named_in_tests(source) == {"made", "test_it_is_told"}
     source = "def test_a_line_is_found(made):\n    return made.said.of(kept)"
     assert named_in_tests(source) == {"made", "kept"}

@@ -83,13 +83,13 @@ def test_no_identity_is_put_over_what_another_left(
         create_client_dir()
 
 
-def test_another_passphrase_is_told_with_the_file(create_client_dir: Create) -> None:
+def test_another_passphrase_is_reported_with_the_file(create_client_dir: Create) -> None:
     client = create_client_dir()
     with pytest.raises(WrongPassphrase, match=r"client/keystore\.enc: decryption failed"):
         client.open(b"guess")
 
 
-def test_a_missing_or_needless_passphrase_is_told(create_client_dir: Create) -> None:
+def test_a_missing_or_needless_passphrase_is_reported(create_client_dir: Create) -> None:
     with pytest.raises(PassphraseNeeded, match="none was given"):
         create_client_dir().open(None)
     with pytest.raises(PassphraseNeeded, match="without a passphrase"):
@@ -142,7 +142,7 @@ def test_a_strangers_card_is_not_ours(create_client_dir: Create) -> None:
         client.open(PASSPHRASE)
 
 
-def test_a_damaged_card_is_told_not_mended(create_client_dir: Create) -> None:
+def test_a_damaged_card_is_reported_not_repaired(create_client_dir: Create) -> None:
     client = create_client_dir()
     whole = client.card.read_bytes()
     client.card.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))

@@ -47,7 +47,7 @@ def test_what_was_sealed_to_an_old_prekey_still_opens(
     assert HpkeRecipient(sender.enc, readers[3]).open(b"", sealed) == b"old news"
 
 
-def test_retired_client_ids_are_told_with_their_time(
+def test_retired_client_ids_are_reported_with_their_time(
     create_client_dir: Create, seeded_random: Chance
 ) -> None:
     client = create_client_dir()

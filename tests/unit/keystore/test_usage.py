@@ -72,7 +72,7 @@ def test_a_client_id_beyond_its_bounds_is_to_be_rotated(
         (-1, "every prekey has expired"),
     ],
 )
-def test_a_prekey_near_its_end_is_told(left: int, message: str | None) -> None:
+def test_a_prekey_near_its_end_is_reported(left: int, message: str | None) -> None:
     result = advice(a_card(NOW + left), [], NOW)
     assert len(result) == (message is not None)
     assert message is None or message in result[0]

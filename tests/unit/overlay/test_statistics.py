@@ -69,7 +69,7 @@ def test_nothing_has_no_totals() -> None:
     assert RecorderStatistics().document(Statistics())["totals"] is None
 
 
-def test_streams_are_told_together_and_apart(records: Records) -> None:
+def test_streams_are_counted_together_and_apart(records: Records) -> None:
     streams = {
         "record/b": folded(records(1, 100), records(2, 200)),
         "record/a": folded(records(1, 50, OTHER)),

@@ -35,7 +35,7 @@ def volume(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(path)], check=True)
 
 
-def test_h32_a_full_disk_is_told_everywhere_and_passes(
+def test_h32_a_full_disk_is_reported_everywhere_and_passes(
     volume: Path, make_hub: Callable[..., Any], run_veen: Callable[..., Any], wait_until: Any
 ) -> None:
     toml = 'admission = "open"\nreads = "open"\ndisk_reserve_bytes = 0\n'

@@ -242,7 +242,7 @@ def test_x08_killed_after_the_audit_entry(fresh: Any, new_medium: Media) -> None
     assert before == 1
 
 
-def test_x09_of_two_exporters_one_is_told_to_wait(fresh: Any, new_medium: Media) -> None:
+def test_x09_of_two_exporters_one_has_to_wait(fresh: Any, new_medium: Media) -> None:
     state = ExportState(fresh.settings().exporting.state)
     with state.locked(), pytest.raises(ExporterBusy, match="another export is running"):
         fresh.export(new_medium())

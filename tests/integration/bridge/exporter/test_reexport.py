@@ -38,7 +38,7 @@ def reexport(number: int, config: Path, medium: Path, requested: str) -> dict[st
 
 
 @pytest.mark.timeout(7200 if COUNT > 4 else 300)
-def test_an_export_is_the_same_in_any_surroundings(
+def test_an_export_is_the_same_in_any_environment(
     fresh: Any, new_medium: Callable[[], Path]
 ) -> None:
     done, *_ = fresh.export(new_medium())

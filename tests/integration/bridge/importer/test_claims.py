@@ -33,7 +33,7 @@ def entry_of(zone: Any, medium: Path) -> ImportQuarantined:
     return entry
 
 
-def test_damage_behind_a_signature_that_holds_is_told_with_what_is_claimed(
+def test_damage_behind_a_signature_that_holds_is_reported_with_what_is_claimed(
     import_zone: Any,
 ) -> None:
     raw = import_zone.bundle(5, 9)

@@ -100,7 +100,7 @@ def recorded(tmp_path: Path) -> Iterator[Recorded]:
         yield Recorded(tmp_path, hub)
 
 
-def test_a_checkpoint_that_cannot_be_had_is_tried_again_and_told_when_it_is_there(
+def test_a_checkpoint_that_cannot_be_had_is_tried_again_and_reported_when_it_is_there(
     recorded: Recorded,
 ) -> None:
     zone = recorded.zone

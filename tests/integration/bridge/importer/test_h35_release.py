@@ -85,7 +85,7 @@ def test_h35_a_capability_that_the_hub_does_not_take_is_found_before_anybody_is_
     assert codes(verify(import_zone, medium)) == [None]
 
 
-def test_h35_room_and_age_are_told_before_anybody_is_asked(
+def test_h35_disk_space_and_age_are_reported_before_anybody_is_asked(
     import_zone: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     medium = import_zone.medium(1, 2)

@@ -96,7 +96,9 @@ def test_i19_without_an_audit_log_nothing_begins(import_zone: Any) -> None:
     import_zone.check([1, 2, 3])
 
 
-def test_i20_an_audit_log_that_ends_before_the_success_is_told_as_pending(import_zone: Any) -> None:
+def test_i20_an_audit_log_that_ends_before_the_success_is_reported_as_pending(
+    import_zone: Any,
+) -> None:
     medium = import_zone.medium(1, 3)
     with _taking_only(import_zone, "audit", 1, _refusal("E.TIME", "CAP_TTL")):
         result = import_zone.run(medium)

@@ -54,7 +54,7 @@ def test_i22_a_ledger_that_is_lost_or_old_is_refused_and_made_again(
     import_zone.check(list(range(1, 11)))
 
 
-def test_i22_a_success_that_was_not_audited_is_told_when_the_ledger_is_made_again(
+def test_i22_a_success_that_was_not_audited_is_reported_when_the_ledger_is_made_again(
     import_zone: Any, import_runner: Any
 ) -> None:
     assert (

@@ -149,7 +149,9 @@ def test_i26_two_checkpoints_of_one_second_may_come_in_both_orders(two_histories
     assert bring(two_histories, 5, 6, beside(6), at=9).code == FORK
 
 
-def test_i26_a_heartbeat_that_contradicts_is_kept_apart_and_told_once(two_histories: Any) -> None:
+def test_i26_a_heartbeat_that_contradicts_is_kept_apart_and_reported_once(
+    two_histories: Any,
+) -> None:
     assert bring(two_histories, 1, 3, beside(5)).state.value == "imported"
     two_histories.world.second = beside(5, 17)
     lie = two_histories.world.checkpoint(3)
@@ -193,7 +195,7 @@ def test_i26_just_behind_a_heartbeat_the_past_is_compared(two_histories: Any) ->
     assert (outcome.state.value, outcome.code) == ("quarantined", FORK)
 
 
-def test_i26_the_stream_that_was_told_twice_is_frozen_and_shown(two_histories: Any) -> None:
+def test_i26_the_stream_with_two_histories_is_frozen_and_shown(two_histories: Any) -> None:
     bring(two_histories, 1, 3, beside(5))
     bring(two_histories, 4, 6, beside(5, 17))
     shown = {

@@ -126,7 +126,7 @@ def _grant(zone: Any, name: str, stream: str) -> None:
 
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT], ids=["term", "int"])
-def test_i31_a_run_that_is_told_to_stop_says_so_and_is_finished_by_the_next(
+def test_i31_a_run_that_is_asked_to_stop_says_so_and_is_finished_by_the_next(
     import_zone: Any, sent: signal.Signals
 ) -> None:
     hook = import_zone.root / "hook.py"

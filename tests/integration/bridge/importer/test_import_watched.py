@@ -53,7 +53,7 @@ def _watched(zone: Any, *media: Path) -> tuple[ImportRunResult, Watcher]:
     return run_import(zone.settings, order, zone.around(), watch=watcher.watch), watcher
 
 
-def test_every_part_of_an_import_is_told_with_the_carrier_it_is_of(import_zone: Any) -> None:
+def test_every_part_of_an_import_is_reported_with_the_carrier_it_is_of(import_zone: Any) -> None:
     (import_zone.root / "zone.key").write_text(PRIVATE.hex())
     import_zone.write_settings(importing='zone_keys = ["zone.key"]')
     sealing = Sealing(hpke_public_key(PRIVATE), h(b"secret"))
@@ -100,7 +100,7 @@ def test_a_ledger_that_is_made_again_tells_how_far_it_is(import_zone: Any) -> No
     assert watcher.heard[f"reading {import_zone.target}"][::2] == (5, "events")
 
 
-def test_nothing_is_too_old_to_go_in_and_its_age_is_told(import_zone: Any) -> None:
+def test_nothing_is_too_old_to_go_in_and_its_age_is_reported(import_zone: Any) -> None:
     created_at = _created_at(import_zone.bundle(1, 3))
     import_zone.clock = created_at + 900 * DAY
     (outcome,) = import_zone.run(import_zone.medium(1, 3)).outcomes
@@ -112,7 +112,7 @@ def test_nothing_is_too_old_to_go_in_and_its_age_is_told(import_zone: Any) -> No
 
 
 @pytest.mark.parametrize(("days", "is_old"), [(30, False), (31, True)])
-def test_an_old_checkpoint_is_told_where_the_settings_ask_for_it_and_goes_in(
+def test_an_old_checkpoint_is_reported_where_the_settings_ask_for_it_and_goes_in(
     import_zone: Any, days: int, is_old: bool
 ) -> None:
     import_zone.write_settings(importing="warn_age_days = 30")
@@ -125,7 +125,9 @@ def test_an_old_checkpoint_is_told_where_the_settings_ask_for_it_and_goes_in(
     import_zone.check([1, 2, 3])
 
 
-def test_an_old_bundle_that_waits_and_an_old_heartbeat_are_told_as_such(import_zone: Any) -> None:
+def test_an_old_bundle_that_waits_and_an_old_heartbeat_are_reported_as_such(
+    import_zone: Any,
+) -> None:
     import_zone.write_settings(importing="warn_age_days = 30")
     import_zone.bundle(1, 6)
     import_zone.clock = _created_at(import_zone.bundle(5, 6)) + 31 * DAY

@@ -52,7 +52,7 @@ def test_the_trust_that_a_zone_begins_with_is_no_change(import_zone: Any) -> Non
     assert detail(import_zone) == []
 
 
-def test_what_was_entered_is_told_once_with_who_what_and_when(import_zone: Any) -> None:
+def test_what_was_entered_is_reported_once_with_who_what_and_when(import_zone: Any) -> None:
     changed = change(import_zone, f"pinned exporter z9 {OTHER.hex()}")
     pin(import_zone)
     for _ in range(2):
@@ -66,7 +66,7 @@ def test_what_was_entered_is_told_once_with_who_what_and_when(import_zone: Any) 
     assert f"exporter z9 {OTHER.hex()}" in entry.believed.splitlines()
 
 
-def test_a_pin_and_its_revocation_between_two_runs_are_both_told(import_zone: Any) -> None:
+def test_a_pin_and_its_revocation_between_two_runs_are_both_reported(import_zone: Any) -> None:
     import_zone.run()
     pin(import_zone)
     change(import_zone, f"pinned exporter z9 {OTHER.hex()}")
@@ -83,7 +83,7 @@ def _operator(event: Any) -> str:
     return str(event.operator).partition(" of ")[0]
 
 
-def test_what_nobody_entered_is_told_by_the_run_that_finds_it(import_zone: Any) -> None:
+def test_what_nobody_entered_is_reported_by_the_run_that_finds_it(import_zone: Any) -> None:
     import_zone.run()
     pin(import_zone)
     import_zone.run()
@@ -93,7 +93,7 @@ def test_what_nobody_entered_is_told_by_the_run_that_finds_it(import_zone: Any) 
     assert "changes.txt" in entry.change
 
 
-def test_a_revocation_that_is_taken_back_is_told(import_zone: Any) -> None:
+def test_a_revocation_that_is_taken_back_is_reported(import_zone: Any) -> None:
     revoke(import_zone.root / "trust", OTHER, "by mistake")
     import_zone.run()
     (import_zone.root / "trust" / f"revoked-{OTHER.hex()}.txt").unlink()
@@ -146,7 +146,7 @@ def test_nothing_goes_in_while_a_change_is_not_in_the_log(tmp_path: Path) -> Non
         assert (entry.operator, entry.change) == (changed.who, changed.what)
 
 
-def test_a_ledger_that_is_made_again_knows_what_was_told(import_zone: Any) -> None:
+def test_a_ledger_that_is_made_again_knows_what_was_reported(import_zone: Any) -> None:
     pin(import_zone)
     change(import_zone, f"pinned exporter z9 {OTHER.hex()}")
     import_zone.run()
@@ -161,7 +161,7 @@ def test_a_ledger_that_is_made_again_knows_what_was_told(import_zone: Any) -> No
     assert "z9" not in second.change
 
 
-def test_nothing_is_told_twice_though_a_ledger_was_just_made_again_when_it_ended(
+def test_nothing_is_reported_twice_though_a_ledger_was_just_made_again_when_it_ended(
     import_zone: Any,
 ) -> None:
     pin(import_zone)

@@ -62,7 +62,7 @@ PROTECTED = [
 
 
 @pytest.mark.parametrize("path", PROTECTED)
-def test_nothing_is_told_without_credentials_not_even_what_is_malformed(
+def test_nothing_is_reported_without_credentials_not_even_what_is_malformed(
     hub: Any, path: str
 ) -> None:
     answer = hub.post(path, b"\xff")

@@ -56,7 +56,7 @@ def test_the_worker_tells_the_first_fault(alice: Any, first: str, second: str) -
     ],
     ids=["no frame", "cut short", "header", "body"],
 )
-def test_h29_sizes_are_told_before_the_version(alice: Any, ciphertext: bytes) -> None:
+def test_h29_sizes_are_reported_before_the_version(alice: Any, ciphertext: bytes) -> None:
     """Those inside the ciphertext too, where the table has sizes above versions."""
     fields = cbor.decode(alice.msg(1).encode())
     fields[0], fields[8] = 2, ciphertext
@@ -71,12 +71,14 @@ def test_the_sequencer_tells_the_first_fault(alice: Any, first: str, second: str
 
 
 @pytest.mark.parametrize("later", LATER)
-def test_a_broken_signature_is_told_before_what_the_sequencer_knows(alice: Any, later: str) -> None:
+def test_a_broken_signature_is_reported_before_what_the_sequencer_knows(
+    alice: Any, later: str
+) -> None:
     message = replace(alice.msg(1, **LATER[later]), sig=bytes(64))
     assert detail(alice.submit(message)) == "SIG_INVALID"
 
 
-def test_an_expired_capability_is_told_before_its_rate_and_a_duplicate(hub: Any) -> None:
+def test_an_expired_capability_is_reported_before_its_rate_and_a_duplicate(hub: Any) -> None:
     hub.set_clock(1_900_000_100)
     brief = hub.writer("brief", "record/a", ttl=0)
     brief.write(1, 1)
@@ -84,7 +86,7 @@ def test_an_expired_capability_is_told_before_its_rate_and_a_duplicate(hub: Any)
     assert detail(brief.submit(brief.msg(1))) == "CAP_TTL"
 
 
-def test_a_foreign_capability_is_told_before_it_has_expired(hub: Any) -> None:
+def test_a_foreign_capability_is_reported_before_it_has_expired(hub: Any) -> None:
     hub.set_clock(1_900_000_200)
     owner, thief = hub.writer("owner", "record/a", ttl=0), hub.writer("thief", "record/a")
     hub.set_clock(1_900_000_201)

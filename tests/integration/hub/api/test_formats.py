@@ -118,7 +118,7 @@ def test_refuses_another_version_of_the_api(hub: Any, path: str) -> None:
     assert detail(hub.post(path, b"")) == (400, "E.VERSION")
 
 
-def test_unknown_routes_and_methods_are_told_apart(hub: Any) -> None:
+def test_unknown_routes_and_methods_are_distinguished(hub: Any) -> None:
     assert detail(hub.post("/v1/nothing", b"")) == (404, "E.NOT_FOUND")
     assert hub.get("/v1/submit").json["code"] == "E.BAD_REQUEST"
 

@@ -34,7 +34,7 @@ def test_h27_a_message_above_the_bound_of_its_stream_is_refused(hub: Any) -> Non
     assert elsewhere.submit(elsewhere.msg(1, bytes(BOUND))).status_code == 200
 
 
-def test_h27_the_bound_is_told_after_the_signature_and_before_the_capability(hub: Any) -> None:
+def test_h27_the_bound_is_reported_after_the_signature_and_before_the_capability(hub: Any) -> None:
     writer = hub.writer("bounded too", "bounded/a")
     over = writer.msg(1, bytes(BOUND))
     assert detail(writer.submit(replace(over, sig=bytes(64)))) == ("E.SIG", "SIG_INVALID")

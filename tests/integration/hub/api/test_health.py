@@ -134,7 +134,9 @@ def test_each_message_is_one_line_without_payload_or_key(
     assert writer.key.public.hex() not in caplog.text
 
 
-def test_no_line_is_made_where_none_is_wanted(hub: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_line_is_formatted_where_none_is_logged(
+    hub: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.WARNING, "hub.submit"):
         hub.writer("carol", "record/b").write(1, 1)
     assert caplog.records == []

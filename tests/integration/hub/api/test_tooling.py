@@ -46,7 +46,7 @@ def test_the_end_of_an_endless_capability_fits_its_field(hub: Any) -> None:
     assert AuthorizeResponse.decode(answer.data).expires_at == 2**64 - 1
 
 
-def test_a_known_capability_is_told_with_its_end(hub: Any) -> None:
+def test_a_known_capability_is_reported_with_its_end(hub: Any) -> None:
     token = hub.token(hub.key("alice"), "record/a", ttl=100)
     hub.post("/tooling/authorize", token)
     answer = hub.get(f"/tooling/capability?auth_ref={token.auth_ref().hex()}", Accept=CBOR)
@@ -164,7 +164,7 @@ def test_refuses_a_stream_it_cannot_serve(hub: Any, body: dict[str, Any], status
     assert hub.post_json("/tooling/streams", body, as_="admin").status_code == status
 
 
-def test_a_rotated_key_is_told_without_a_restart(hub: Any) -> None:
+def test_a_rotated_key_is_reported_without_a_restart(hub: Any) -> None:
     before = hub.get("/tooling/status").json["hub_pk"]
     identity.rotate(hub.datadir, bytes, NOON + 60, 300)
     assert hub.get("/tooling/status").json["hub_pk"] != before

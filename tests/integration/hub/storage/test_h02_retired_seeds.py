@@ -60,7 +60,7 @@ def test_h02_a_retired_seed_is_deleted_after_the_overlap(filled: Any) -> None:
     assert driven_hub.rebuild(filled.root).agreed
 
 
-def test_h02_a_stopped_hub_is_told_of_and_mended_at_its_next_start(filled: Any) -> None:
+def test_h02_a_stopped_hub_is_reported_and_repaired_at_its_next_start(filled: Any) -> None:
     rotate(filled)
     filled.now += OVERLAP + 1
     filled.more()
@@ -111,7 +111,7 @@ def test_h02_receipts_of_a_retired_key_dated_later_are_refused(filled: Any) -> N
         hub.verify_receipt(late)
 
 
-def test_h02_a_seed_missing_in_the_overlap_is_told_of(
+def test_h02_a_seed_missing_in_the_overlap_is_reported(
     filled: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     rotate(filled)

@@ -257,7 +257,7 @@ def test_a_time_stamp_is_proven_without_the_authority(
     assert [item["witness"] for item in proven] == ["CN=Test TSA"]
 
 
-def test_runs_until_it_is_told_to_stop(world: World) -> None:
+def test_runs_until_it_is_asked_to_stop(world: World) -> None:
     command = [sys.executable, "-m", "cli.main", "recorder", "checkpoint", "run", "--poll-sec", "1"]
     process = subprocess.Popen(
         [*command, "--json"], cwd=world.folder, stdout=subprocess.PIPE, text=True,
@@ -331,7 +331,7 @@ def followed(client: Client, index: Path, caplog: pytest.LogCaptureFixture) -> N
     following.stop()
 
 
-def test_events_that_the_hub_has_taken_away_are_told_of(
+def test_events_that_the_hub_has_taken_away_are_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = World(tmp_path, "[limits]\nmax_checkpoint_interval = 2\n")

@@ -195,7 +195,7 @@ def test_a_checkpoint_is_due_by_time_and_by_volume(
     assert cadence.due(0, None, {}) == "there is none yet"
 
 
-def test_a_hub_is_known_by_its_first_key_or_by_its_papers(
+def test_a_hub_is_known_by_its_first_key_or_by_its_identity_file(
     checkpoint_directory: CheckpointDirectory,
 ) -> None:
     old, new = anchor_documents.KEY, SigningKey(b"n" * 32)

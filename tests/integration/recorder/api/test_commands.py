@@ -158,7 +158,7 @@ def test_h01_a_file_that_is_no_package_is_named(
         veen("query", "verify", junk, *trust_of(query_zone), asks=False)
 
 
-def test_h02_an_identity_of_another_hub_is_told_as_such(
+def test_h02_an_identity_of_another_hub_is_reported_as_such(
     query_zone: Any, veen: Veen, package: Path
 ) -> None:
     given = dict(zip(trust_of(query_zone)[::2], trust_of(query_zone)[1::2], strict=True))

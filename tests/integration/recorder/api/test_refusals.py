@@ -170,7 +170,7 @@ def test_paths_lead_nowhere(alice: httpx.Client, path: str) -> None:
     assert refused(alice.get(path)) == (404, "query_not_found")
 
 
-def test_other_methods_are_told_which_one_is_right(alice: httpx.Client) -> None:
+def test_other_methods_learn_which_one_is_right(alice: httpx.Client) -> None:
     reply = alice.put("/api/query/submit", json={})
     assert refused(reply)[0] == 405
     assert reply.headers["Allow"] == "OPTIONS, POST"

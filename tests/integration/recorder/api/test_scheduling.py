@@ -127,7 +127,7 @@ def test_the_end_of_the_service_ends_the_waiting(work: SparkWork) -> None:
         scheduler(url).run(work, lambda: True)
 
 
-def test_a_wrong_password_and_a_silent_airflow_are_told(work: SparkWork) -> None:
+def test_a_wrong_password_and_a_silent_airflow_are_reported(work: SparkWork) -> None:
     with airflow(["success"]) as (_, url), pytest.raises(JobFailed, match="401"):
         scheduler(url, "wrong").run(work, never)
     with pytest.raises(JobFailed, match="did not answer") as caught:
@@ -140,7 +140,7 @@ def terms(job: Path) -> JobTerms:
     return JobTerms(job, spark, store, b"\1" * 32, Path("/client"), None)
 
 
-def test_a_local_job_is_told_all_of_its_work(work: SparkWork, tmp_path: Path) -> None:
+def test_a_local_job_gets_all_of_its_work(work: SparkWork, tmp_path: Path) -> None:
     work.out.mkdir()
     (work.out / "half.jsonl").write_text("what an interrupted run has left")
     job = tmp_path / "job.py"

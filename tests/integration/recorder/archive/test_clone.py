@@ -96,7 +96,7 @@ def test_other_bytes_in_the_other_store_are_refused(
     assert archive_carry.archive_of(other).head().value is None
 
 
-def test_what_is_missing_is_told_and_what_only_the_past_had_is_counted(
+def test_what_is_missing_is_reported_and_what_only_the_past_had_is_counted(
     stopped_hub: Any,
     hub_data: Path,
     store_folder: Path,

@@ -83,7 +83,7 @@ def test_a_store_that_needs_credentials_says_so_and_shows_none(hub_data: Path, m
     assert "very secret words" not in done.stdout + done.stderr
 
 
-def test_verify_reads_every_byte_when_told(
+def test_verify_reads_every_byte_when_asked(
     hub_data: Path, store_folder: Path, file_store: Store
 ) -> None:
     archive_carry.push(hub_data, file_store)

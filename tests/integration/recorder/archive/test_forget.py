@@ -126,7 +126,7 @@ def test_cut_off_anywhere_a_second_run_takes_the_rest(
     assert archive_carry.contents(file_store).keys() == due
 
 
-def test_the_command_tells_first_and_deletes_when_told(
+def test_the_command_tells_first_and_deletes_when_asked(
     grown: HubArchive, store_folder: Path, file_store: Store
 ) -> None:
     before = archive_carry.contents(file_store)

@@ -53,7 +53,7 @@ def work(data: Path, store: Store, tmp_path: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_every_object_is_told_of(
+def test_every_object_is_reported(
     stopped_hub: Any, hub_data: Path, file_store: Store, tmp_path: Path
 ) -> None:
     labels = len({path.name.split("-")[1] for path in (hub_data / "log").glob("chunk-*")})

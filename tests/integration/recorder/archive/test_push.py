@@ -94,7 +94,7 @@ def test_a_chunk_pruned_after_it_was_archived_stays_in_the_archive(
     assert archive_carry.audit(tmp_path / "again", stopped_hub.toml).ok
 
 
-def test_a_chunk_pruned_before_it_was_archived_is_told_by_its_tombstone(
+def test_a_chunk_pruned_before_it_was_archived_is_reported_by_its_tombstone(
     stopped_hub: Any, hub_data: Path, file_store: Store, tmp_path: Path
 ) -> None:
     whole = archive_carry.audit(hub_data, stopped_hub.toml).heads
@@ -172,7 +172,7 @@ def test_damage_in_a_sealed_chunk_is_not_archived(hub_data: Path, file_store: St
     assert not [key for key in archive_carry.contents(file_store) if key.endswith(path.name)]
 
 
-def test_a_lost_chunk_is_told_and_changes_nothing(hub_data: Path, file_store: Store) -> None:
+def test_a_lost_chunk_is_reported_and_changes_nothing(hub_data: Path, file_store: Store) -> None:
     archive_carry.push(hub_data, file_store)
     before, head = archive_carry.contents(file_store), archive_carry.archive_of(file_store).head()
     next((hub_data / "log").glob("chunk-*.log")).unlink()

@@ -135,7 +135,7 @@ def test_a_store_that_ignores_conditions_is_seen_in_status_and_metrics(
     assert run("archive", "verify", *place, "--read-all", *by).returncode == OK
 
 
-def test_metrics_that_cannot_be_written_are_told(
+def test_metrics_that_cannot_be_written_are_reported(
     store_folder: Path, file_store: Store, tmp_path: Path
 ) -> None:
     words = (

@@ -174,7 +174,7 @@ def test_one_event_comes_with_its_receipt(
         (("--payload", "{}", "--type", "order.placed"), "--subject and --origin"),
     ],
 )
-def test_misuse_is_told(
+def test_misuse_is_reported(
     veen: Veen, at: tuple[object, ...], words: tuple[str, ...], detail: str
 ) -> None:
     result = veen("emit", *words, *at)
@@ -271,7 +271,7 @@ def test_only_an_admin_records_migrations(
     assert emit_world.events(CHANGES)[-1].event_type == "stream.split"
 
 
-def test_a_configuration_is_told_or_its_fault_is_named(
+def test_a_configuration_is_reported_or_its_fault_is_named(
     veen: Veen, emit_world: Any, config: Path, tmp_path: Path
 ) -> None:
     shown = veen("config", "check", "--config", config, "--json").document

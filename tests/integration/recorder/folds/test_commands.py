@@ -97,7 +97,7 @@ def test_a_wrong_summary_is_named_and_dropped(archived: Any, at: tuple[object, .
         (("snapshot", "verify"), USAGE),
     ],
 )
-def test_what_cannot_be_done_is_told(
+def test_what_cannot_be_done_is_reported(
     at: tuple[object, ...], words: tuple[object, ...], code: int
 ) -> None:
     done = veen(*words[:2], *at, *words[2:])

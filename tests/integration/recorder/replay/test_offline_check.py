@@ -169,7 +169,7 @@ def test_another_hub_or_checkpoint_is_refused(replay_world: Any) -> None:
         check_file(path, replay_world.hub.identity.hub_id, other)
 
 
-def test_an_output_without_proofs_is_told_apart(replay_world: Any, tmp_path: Path) -> None:
+def test_an_output_without_proofs_is_distinguished(replay_world: Any, tmp_path: Path) -> None:
     path = output(replay_world, by_place("record/a", None, None), "jsonl")
     with pytest.raises(NotCheckable, match="--with-proofs"):
         check_file(path, replay_world.hub.identity.hub_id)

@@ -64,7 +64,7 @@ def test_a_window_of_less_than_a_second_holds_no_second(replay_world: Any) -> No
     assert replayed(replay_world, by_time(replay_notary.STREAMS, start + 1, start + 999)) == []
 
 
-def test_every_stretch_has_exactly_its_places(replay_world: Any) -> None:
+def test_every_range_has_exactly_its_places(replay_world: Any) -> None:
     for first in range(1, 13):
         for last in range(first, 13):
             result = replayed(

@@ -88,7 +88,7 @@ def test_refuses_a_missing_field_and_a_lone_surrogate() -> None:
         ErrorEnvelope.from_json({"ver": 1, "code": "\ud800", "message": ""})
 
 
-def test_sizes_and_versions_are_told_apart_as_in_cbor() -> None:
+def test_sizes_and_versions_are_distinguished_as_in_cbor() -> None:
     with pytest.raises(WrongSize):
         StreamRequest.from_json({**STREAM_JSON, "label": "00"})
     with pytest.raises(WrongVersion):

@@ -149,7 +149,7 @@ def test_evidence_that_does_not_hold_fails_and_records_no_digest(
     assert log.of("query.result") == []
 
 
-def test_a_fault_of_our_own_is_not_told_in_detail(results: Results, runner: Make) -> None:
+def test_a_fault_of_our_own_is_not_reported_in_detail(results: Results, runner: Make) -> None:
     add(results)
     result = ended(runner(Engine(ZeroDivisionError("private"))), results)
     assert result.state is QueryState.FAILED

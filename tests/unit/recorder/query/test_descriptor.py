@@ -271,7 +271,7 @@ def test_refuses_what_is_no_object(value: Any) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 2, -1, 99])
-def test_another_version_is_told_apart_even_with_keys_of_its_own(
+def test_another_version_is_distinguished_even_with_keys_of_its_own(
     a_query: Build, version: int
 ) -> None:
     assert refused(a_query(version=version, new_key=1)).code == "unsupported_version"
