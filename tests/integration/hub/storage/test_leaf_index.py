@@ -31,7 +31,7 @@ def filled(hub_bench: Any) -> Any:
     return hub_bench
 
 
-def found(bench: Any, receipt: Receipt) -> list[tuple[bytes, int]]:
+def places_of(bench: Any, receipt: Receipt) -> list[tuple[bytes, int]]:
     reader = LogReader(bench.datadir, bench.limits)
     places = reader.find_leaf(receipt.leaf_hash)
     reader.close()
@@ -55,7 +55,9 @@ def test_an_index_of_an_earlier_version_is_migrated(filled: Any, version: int) -
     filled.start()
     filled.stop()
     assert rows(filled, "open_leaves") == before
-    assert all(found(filled, item) == [(item.label, item.stream_seq)] for item in filled.receipts)
+    assert all(
+        places_of(filled, item) == [(item.label, item.stream_seq)] for item in filled.receipts
+    )
     assert filled.verify().derived == ()
 
 
@@ -66,7 +68,9 @@ def test_a_seal_that_crashed_loses_no_leaf(filled: Any, crash_at: Any, step: int
         filled.send(filled.client, PLAIN, filled.token)
     filled.restart()
     filled.stop()
-    assert all(found(filled, item) == [(item.label, item.stream_seq)] for item in filled.receipts)
+    assert all(
+        places_of(filled, item) == [(item.label, item.stream_seq)] for item in filled.receipts
+    )
     assert filled.verify().derived == ()
 
 
@@ -80,7 +84,9 @@ def test_a_lost_leaf_is_reported_and_rebuilt(filled: Any, table: str) -> None:
     assert [item for item in filled.verify().derived if f"{table} of label" in item]
     driven_hub.rebuild(filled.root)
     assert filled.verify().derived == ()
-    assert all(found(filled, item) == [(item.label, item.stream_seq)] for item in filled.receipts)
+    assert all(
+        places_of(filled, item) == [(item.label, item.stream_seq)] for item in filled.receipts
+    )
 
 
 def test_a_leaf_of_no_entry_is_nowhere(filled: Any) -> None:
