@@ -1,12 +1,16 @@
 """Breakpoints: something happens when a function of a running program is called or has returned.
 
 As with a debugger, nothing is replaced, and the function does what it does. This is for what the
-program does not foresee at that moment: a kill, a signal, a file that changes.
+program does not foresee at that moment: a kill, a signal, a file that changes. A breakpoint holds
+in the current thread and in those that are started later.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType, FrameType
@@ -19,7 +23,7 @@ Event = Literal["call", "return"]
 def before(
     function: Callable[..., Any], action: Callable[[], None], turn: int = 1
 ) -> Iterator[None]:
-    """Run an action when this thread calls a function for the nth time, before its first line."""
+    """Run an action when a function is called for the nth time, before its first line."""
     with _observed(function, action, turn, "call"):
         yield
 
@@ -31,6 +35,14 @@ def after(
     """Run an action when a function has returned for the nth time."""
     with _observed(function, action, turn, "return"):
         yield
+
+
+def kill() -> None:
+    """End this process at once, as a loss of power or the system would."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+AT = {"before": before, "after": after}
 
 
 def interrupt() -> None:
@@ -52,9 +64,11 @@ def _observed(
             if left == 0:
                 action()
 
-    earlier = sys.getprofile()
+    earlier, of_threads = sys.getprofile(), threading.getprofile()
     sys.setprofile(observe)
+    threading.setprofile(observe)
     try:
         yield
     finally:
         sys.setprofile(earlier)
+        threading.setprofile(of_threads)

@@ -21,8 +21,11 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
+
+import httpx
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -33,6 +36,7 @@ from bridge.importer.ledger import ImportLedger
 from bridge.importer.run import ImportRequest, run_import
 from bridge.settings import load
 from cli.main import main as main_of_veen
+from support import breakpoints
 from support.bridge.power_losses import Losses
 from veen.client.client import Client
 from veen.client.hub_api import HubApi
@@ -40,18 +44,18 @@ from veen.client.outbox import Outbox
 from veen.client.transport import RetryPolicy
 from veen.system.environment import Runtime
 
-POINTS: dict[str, tuple[type, str]] = {
-    "begin": (ImportLedger, "begin"),
-    "hand_over": (commit.BundleCommitter, "hand_over"),
-    "emit": (Client, "emit_each"),
-    "submit": (HubApi, "submit_batch"),
-    "settle": (Outbox, "settle"),
-    "flush": (Client, "flush"),
-    "conclude": (ImportLedger, "conclude"),
-    "audit": (AuditOutbox, "write_once"),
-    "move": (ImportDirectory, "move"),
-    "applied": (ImportLedger, "applied"),
-    "take": (importer.Importer, "take"),
+POINTS: dict[str, Callable[..., Any]] = {
+    "begin": ImportLedger.begin,
+    "hand_over": commit.BundleCommitter.hand_over,
+    "emit": Client.emit_each,
+    "submit": HubApi.submit_batch,
+    "settle": Outbox.settle,
+    "flush": Client.flush,
+    "conclude": ImportLedger.conclude,
+    "audit": AuditOutbox.write_once,
+    "move": ImportDirectory.move,
+    "applied": ImportLedger.applied,
+    "take": importer.Importer.take,
 }
 HASTY = RetryPolicy(attempts=3, first_sec=0.01, most_sec=0.05, timeout_sec=10)
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
@@ -89,7 +93,13 @@ class Counter:
 
         connect = sqlite3.connect
         sqlite3.connect = lambda *args, **more: connect(*args, **({"factory": Connection} | more))
-        HubApi.submit_batch = self._around(HubApi.submit_batch)  # type: ignore[method-assign]
+        send, around = httpx.Client.send, self._around(httpx.Client.send)
+
+        def counted(client: httpx.Client, request: httpx.Request, **more: Any) -> Any:
+            is_submit = request.url.path == "/v1/submit_batch"
+            return (around if is_submit else send)(client, request, **more)
+
+        httpx.Client.send = counted  # type: ignore[assignment, method-assign]
 
     def _audit(self, event: str, args: tuple[Any, ...]) -> None:
         if event in _CHANGES or (event == "open" and (args[2] or 0) & _WRITING):
@@ -124,14 +134,13 @@ def _live(detail: dict[str, Any]) -> None:
         counter = Counter(detail.get("die_at", 0), cut)
         if "die_at" in detail or detail.get("count"):
             counter.install()
-        if "point" in detail:
-            _die_at(cut, *detail["point"])
         if "signal" in detail:
             status = _command(detail, counter)
             return
         around = Runtime(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
         order = ImportRequest(operator=detail["operator"], media=tuple(map(Path, detail["media"])))
-        result = run_import(load(Path(detail["settings"])), order, around, retry_policy=HASTY)
+        with _dying(cut, detail.get("point")):
+            result = run_import(load(Path(detail["settings"])), order, around, retry_policy=HASTY)
         states = [outcome.state.value for outcome in result.outcomes]
         pending = result.pending is not None
         os.write(1, json.dumps([states, pending, counter.count]).encode() + b"\n")
@@ -195,21 +204,11 @@ def _cut(detail: dict[str, Any]) -> Callable[[], None]:
     return cut
 
 
-def _die_at(cut: Callable[[], None], name: str, when: str, turns: int) -> None:
-    owner, method = POINTS[name]
-    called: Callable[..., Any] = getattr(owner, method)
-    left = [turns]
-
-    def call(*args: Any, **more: Any) -> Any:
-        left[0] -= 1
-        if when == "before" and left[0] == 0:
-            cut()
-        result = called(*args, **more)
-        if when == "after" and left[0] == 0:
-            cut()
-        return result
-
-    setattr(owner, method, call)
+def _dying(cut: Callable[[], None], point: list[Any] | None) -> AbstractContextManager[None]:
+    if point is None:
+        return nullcontext()
+    name, when, turn = point
+    return breakpoints.AT[when](POINTS[name], cut, turn)
 
 
 if __name__ == "__main__":

@@ -21,13 +21,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from bridge.carrier.verify import VerifyContext, check_carrier
 from bridge.errors import Level
 from bridge.exporter.state import ExportState
 from support.bridge.online_zone import CHANGES, OnlineZone
-from veen.client.transport import Transport
 from veen.errors import VeenError
 
 FILES = (
@@ -51,7 +52,8 @@ class Faults:
         for name in FILES:
             setattr(os, name, self._wrap(name, getattr(os, name)))
         io.open = builtins.open = self._wrap("fopen", io.open)
-        Transport.ask = self._wrap("ask", Transport.ask)  # type: ignore[method-assign]
+        send = self._wrap("ask", httpx.Client.send)
+        httpx.Client.send = send  # type: ignore[method-assign]
 
     def _wrap(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def operation(*arguments: Any, **options: Any) -> Any:

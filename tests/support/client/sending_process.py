@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from support import breakpoints
 from veen.client.client import Client
 from veen.client.hub_api import HubApi
 from veen.client.outbox import Outbox
@@ -22,13 +25,13 @@ from veen.client.receipts import ReceiptBook
 from veen.client.session import Session
 
 STREAMS = ("record/one", "record/two")
-POINTS: dict[str, tuple[type, str]] = {
-    "add": (Outbox, "add"),
-    "journal": (Outbox, "journal"),
-    "submit": (HubApi, "submit_batch"),
-    "state": (Session, "keep"),
-    "book": (ReceiptBook, "append"),
-    "settle": (Outbox, "settle"),
+POINTS: dict[str, Callable[..., Any]] = {
+    "add": Outbox.add,
+    "journal": Outbox.journal,
+    "submit": HubApi.submit_batch,
+    "state": Session.keep,
+    "book": ReceiptBook.append,
+    "settle": Outbox.settle,
 }
 
 
@@ -47,9 +50,7 @@ def main() -> None:
 def _live(directory: Path, url: str, seed: int, point: list[str]) -> None:
     status = 1
     try:
-        if point:
-            _die_at(*point)
-        with Client.open(directory, url, batch=4) as client:
+        with _dying(point), Client.open(directory, url, batch=4) as client:
             if seed >= 0:
                 _send(client, seed)
             client.flush()
@@ -58,6 +59,14 @@ def _live(directory: Path, url: str, seed: int, point: list[str]) -> None:
         traceback.print_exc()
     finally:
         os._exit(status)
+
+
+def _dying(point: list[str]) -> AbstractContextManager[None]:
+    """The breakpoint at which this process dies: its name, before or after, and in which turn."""
+    if not point:
+        return nullcontext()
+    name, when, turn = point
+    return breakpoints.AT[when](POINTS[name], breakpoints.kill, int(turn))
 
 
 def _send(client: Client, seed: int) -> None:
@@ -82,23 +91,6 @@ def _describe(stream: str, bodies: list[bytes]) -> None:
     """From here on these are promised to reach the log."""
     for body in bodies:
         os.write(1, f"emitted {stream} {body.decode()}\n".encode())
-
-
-def _die_at(name: str, when: str, turns: str) -> None:
-    owner, method = POINTS[name]
-    called: Callable[..., Any] = getattr(owner, method)
-    left = [int(turns)]
-
-    def call(*args: Any, **more: Any) -> Any:
-        left[0] -= 1
-        if when == "before" and left[0] == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        result = called(*args, **more)
-        if when == "after" and left[0] == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return result
-
-    setattr(owner, method, call)
 
 
 if __name__ == "__main__":

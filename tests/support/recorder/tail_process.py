@@ -7,18 +7,20 @@ python tail_process.py CONFIG CAPABILITY FILE
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 import traceback
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from recorder.connect import open_recorder_client, reader_key
 from recorder.emit.emitter import Emitter
 from recorder.emit.json_lines import LineForm
 from recorder.emit.tail import FileTail, TailRules, TailRun
 from recorder.settings import load
+from support import breakpoints
 from veen.captoken import CapToken
 from veen.client.outbox import Outbox
 from veen.system.environment import Runtime
@@ -38,14 +40,21 @@ def main() -> None:
 def _live(words: list[str]) -> None:
     status = 1
     try:
-        if words[1:]:
-            _die_at(words[1], words[2], int(words[3]))
-        _tail(words[0])
+        with _dying(words[1:]):
+            _tail(words[0])
         status = 0
     except Exception:  # noqa: BLE001 - told by the process that ends
         traceback.print_exc()
     finally:
         os._exit(status)
+
+
+def _dying(point: list[str]) -> AbstractContextManager[None]:
+    """The breakpoint at which this process dies: a method of the outbox, when, and which turn."""
+    if not point:
+        return nullcontext()
+    method, when, turn = point
+    return breakpoints.AT[when](getattr(Outbox, method), breakpoints.kill, int(turn))
 
 
 def _tail(manner: str) -> None:
@@ -77,22 +86,6 @@ def _follow(run: TailRun) -> None:
             os.write(1, b"kept %d\n" % step.events)
         elif step.is_idle:
             time.sleep(0.005)
-
-
-def _die_at(method: str, when: str, turns: int) -> None:
-    called = getattr(Outbox, method)
-    left = [turns]
-
-    def call(*args: Any, **more: Any) -> Any:
-        left[0] -= 1
-        if when == "before" and left[0] == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        result = called(*args, **more)
-        if when == "after" and left[0] == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return result
-
-    setattr(Outbox, method, call)
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ def test_i18_killed_around_the_move_to_the_archive(
 @pytest.mark.parametrize(
     "point",
     [
-        ["take", "after", 1],
+        ["take", "before", 1],
         ["begin", "after", 1],
         ["move", "after", 1],
         ["emit", "after", 2],
