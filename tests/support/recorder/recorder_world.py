@@ -16,6 +16,7 @@ from recorder.settings import RecorderSettings, parse
 from support.hub.hub_process import configured
 from veen import captoken
 from veen.client.client import Client
+from veen.client.outbox import Bounds
 from veen.client.transport import RetryPolicy
 from veen.crypto import SigningKey
 from veen.events import RecordEvent, read_event
@@ -78,6 +79,23 @@ def offline_emitter(folder: Path, **changes: Any) -> Iterator[Emitter]:
     settings = parse(a_document(**changes), folder)
     with open_recorder_client(
         settings.hub, passphrase=None, runtime=runtime(), retry_policy=HASTY
+    ) as client:
+        yield Emitter(client, settings.streams, clock=now_ms)
+
+
+@contextmanager
+def bounded_emitter(folder: Path, max_events: int, url: str = NOWHERE) -> Iterator[Emitter]:
+    """An emitter of a producer whose outbox holds so many events, at a hub that may not answer."""
+    if not (folder / "producer").exists():
+        an_identity(folder / "producer")
+    settings = parse(a_document(), folder)
+    with Client.open(
+        folder / "producer",
+        url,
+        hub_id=settings.hub.hub_id if url == NOWHERE else None,
+        retry_policy=HASTY,
+        runtime=runtime(),
+        bounds=Bounds(max_events=max_events),
     ) as client:
         yield Emitter(client, settings.streams, clock=now_ms)
 

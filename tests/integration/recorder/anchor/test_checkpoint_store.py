@@ -25,7 +25,7 @@ from veen.digest import h
 from veen.errors import Malformed, Untrusted
 from veen.log import layout
 from veen.log.layout import RecorderName
-from veen.objects.port import Store, StoreUnavailable
+from veen.objects.port import Store, StoreRefused
 
 
 def test_refuses_a_file_that_is_not_what_it_is_called(checkpoint_store: CheckpointStore) -> None:
@@ -117,18 +117,16 @@ def test_refuses_a_document_of_nobody() -> None:
 
 
 def test_keeps_here_what_the_store_did_not_take(
-    checkpoint_directory: CheckpointDirectory,
-    checkpoint_store: CheckpointStore,
-    monkeypatch: pytest.MonkeyPatch,
+    checkpoint_directory: CheckpointDirectory, checkpoint_store: CheckpointStore, tmp_path: Path
 ) -> None:
-    def out(key: str, body: bytes) -> None:
-        raise StoreUnavailable("the store is out")
-
-    a_checkpoint = anchor_documents.a_checkpoint()
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoint_store._objects, "put", out)
-        with pytest.raises(StoreUnavailable):
-            checkpoint_store.put(a_checkpoint)
+    """For a while there is a file in the place of the store's directory."""
+    a_checkpoint, place = anchor_documents.a_checkpoint(), tmp_path / "objects"
+    place.rename(tmp_path / "elsewhere")
+    place.write_text("not mounted")
+    with pytest.raises(StoreRefused):
+        checkpoint_store.put(a_checkpoint)
+    place.unlink()
+    (tmp_path / "elsewhere").rename(place)
     assert checkpoint_store.latest() == a_checkpoint
     assert list(checkpoint_directory.unstored.iterdir())
     assert (checkpoint_store.settle(), checkpoint_store.settle()) == (1, 0)

@@ -13,9 +13,11 @@ import pytest
 from recorder.emit.emitter import Emitter, NoEvent
 from recorder.emit.json_lines import MAX_LINE_BYTES, BadLine, LineForm, emit_lines, lines_of
 from recorder.stream_map import UnknownType
+from support.client.man_in_the_middle import Answer, Middle
+from support.client.refusing_plan import path_of
 from support.recorder import recorder_world
+from veen.client.outbox import OutboxFull
 from veen.client.transport import Unreachable
-from veen.errors import VeenError
 
 LINE = {"event_type": "order.placed", "subject_id": "u", "origin": "o", "payload": {"n": 0}}
 
@@ -151,22 +153,27 @@ def test_many_are_sent_in_order_across_streams(open_emitter: Callable[..., Emitt
     assert seqs[4] == seqs[0] + 3
 
 
-def test_there_is_no_request_beside_the_submits(open_emitter: Callable[..., Emitter]) -> None:
-    emitter = open_emitter()
-    emitter.send(recorder_world.observed())
-    transport: Any = emitter._client.session.api.transport
-    asked: list[str] = []
-    ask = transport.ask
+class NotesPaths:
+    """A man in the middle who does nothing but note what is asked for."""
 
-    def counted(method: str, path: str, *more: Any) -> Any:
-        asked.append(path)
-        return ask(method, path, *more)
+    def __init__(self) -> None:
+        self.paths: list[bytes] = []
 
-    transport.ask = counted
-    emitter.emit_many([recorder_world.observed()] * 10)
-    emitter.flush()
-    assert set(asked) == {"/v1/submit_batch"}
-    assert len(asked) == 1
+    def reply(self, middle: Middle, request: Answer) -> tuple[bytes, bool]:
+        self.paths.append(path_of(request))
+        return middle.ask(request.raw).raw, True
+
+
+def test_there_is_no_request_beside_the_submits(emit_world: Any) -> None:
+    middle, plan = Middle(emit_world.hub.port), NotesPaths()
+    hub = emit_world.document()["hub"] | {"url": middle.url}
+    with emit_world.emitter(hub=hub) as emitter:
+        emitter.send(recorder_world.observed())
+        middle.plan = plan
+        emitter.emit_many([recorder_world.observed()] * 10)
+        emitter.flush()
+    middle.close()
+    assert plan.paths == [b"/v1/submit_batch"]
 
 
 def lines(*documents: Any) -> io.BytesIO:
@@ -214,19 +221,12 @@ def test_lines_are_kept_though_the_hub_does_not_answer(offline_emitter: Emitter)
     assert raised.value.__notes__ == ["1500 events were stored; 1500 wait in the outbox"]
 
 
-def test_a_full_outbox_names_the_first_line_that_is_not_kept(
-    offline_emitter: Emitter, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    taken = offline_emitter.store
-
-    def full(events: Any) -> list[int]:
-        if offline_emitter.pending():
-            raise VeenError("full")
-        return taken(events)
-
-    monkeypatch.setattr(offline_emitter, "store", full)
-    with pytest.raises(VeenError, match="full") as raised:
-        emit_lines(offline_emitter, lines_of(lines(*[LINE] * 1_500)), LineForm())
+def test_a_full_outbox_names_the_first_line_that_is_not_kept(tmp_path: Path) -> None:
+    with (
+        recorder_world.bounded_emitter(tmp_path, max_events=1_024) as emitter,
+        pytest.raises(OutboxFull) as raised,
+    ):
+        emit_lines(emitter, lines_of(lines(*[LINE] * 1_500)), LineForm())
     assert raised.value.__notes__ == ["nothing from line 1025 on is stored"]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,12 @@ import pytest
 from recorder.emit.emitter import Emitter
 from recorder.emit.log_handler import LogMapping, LogRule, RecorderHandler
 from recorder.stream_map import UnknownType
+from support.client.man_in_the_middle import Middle
+from support.client.refusing_plan import TakesNone
 from support.recorder import recorder_world
 from support.recorder.logged_records import MAPPING, stored
-from veen.client.outbox import OutboxFull
+from veen.client.client import Client
+from veen.events import RecordEvent
 
 
 @pytest.fixture
@@ -99,52 +101,51 @@ def test_own_loggers_are_not_recorded(
 
 
 def test_what_finds_no_room_is_counted_and_the_count_is_recorded(
-    offline_emitter: Emitter,
-    attach: Callable[..., RecorderHandler],
-    monkeypatch: pytest.MonkeyPatch,
+    open_hub: Any, tmp_path: Path, attach: Callable[..., RecorderHandler]
 ) -> None:
-    taken, open_again = offline_emitter.store, threading.Event()
-
-    def full(events: Any, **more: Any) -> list[int]:
-        if not open_again.is_set():
-            raise OutboxFull("full")
-        return taken(events, **more)
-
-    monkeypatch.setattr(offline_emitter, "store", full)
-    handler = attach(offline_emitter, capacity=2)
-    for number in range(20):
-        logging.getLogger("shop").info("%d", number)
-    open_again.set()
-    handler.flush()
-    handler.close()
-    result = stored(offline_emitter)
+    """The outbox is full as long as the hub does not answer."""
+    middle = Middle(open_hub.port)
+    with recorder_world.bounded_emitter(tmp_path, max_events=25, url=middle.url) as emitter:
+        emitter.send(recorder_world.observed())
+        middle.plan = TakesNone()
+        emitter.emit_many([recorder_world.observed()] * 25)
+        handler = attach(emitter, capacity=2)
+        for number in range(20):
+            logging.getLogger("shop").info("%d", number)
+        middle.plan = None
+        emitter.flush()
+        handler.flush()
+        handler.close()
+    middle.close()
+    with Client.open(tmp_path / "producer", open_hub.url) as client:
+        bodies = [client.open_payload(pair.msg).body for pair in client.read(recorder_world.LOGS)]
+    result = list(map(RecordEvent.decode, bodies))
     detail = sum(item.value()["dropped"] for item in result if item.event_type == "log.dropped")
     lines = [item for item in result if item.event_type == "log.line"]
     assert detail == handler.dropped > 0
     assert len(lines) + detail == 20
 
 
-def test_what_can_be_kept_nowhere_is_said_loudly_at_the_end(
-    offline_emitter: Emitter, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(_events: Any, **_more: Any) -> list[int]:
-        raise OutboxFull("full")
-
-    monkeypatch.setattr(offline_emitter, "store", full)
-    handler = RecorderHandler(offline_emitter, MAPPING, retry_sec=0.02, close_sec=0.1)
-    handler.handle(logging.LogRecord("shop", logging.ERROR, "f", 1, "lost", None, None))
-    with pytest.warns(RuntimeWarning, match="1 log records were dropped"):
-        handler.close()
+def test_what_can_be_kept_nowhere_is_said_loudly_at_the_end(tmp_path: Path) -> None:
+    with recorder_world.bounded_emitter(tmp_path, max_events=1) as emitter:
+        emitter.emit(recorder_world.observed())
+        handler = RecorderHandler(emitter, MAPPING, retry_sec=0.02, close_sec=0.1)
+        handler.handle(logging.LogRecord("shop", logging.ERROR, "f", 1, "lost", None, None))
+        with pytest.warns(RuntimeWarning, match="1 log records were dropped"):
+            handler.close()
 
 
 def test_what_was_kept_is_sent_after_a_restart(emit_world: Any, tmp_path: Path) -> None:
     before = len(emit_world.events(recorder_world.LOGS))
-    with emit_world.emitter() as emitter:
-        emitter.flush = lambda *_: None
+    middle = Middle(emit_world.hub.port)
+    hub = emit_world.document()["hub"] | {"url": middle.url}
+    with emit_world.emitter(hub=hub) as emitter:
+        middle.plan = TakesNone()
         handler = RecorderHandler(emitter, MAPPING)
         handler.handle(logging.LogRecord("shop", logging.INFO, "f", 1, "first life", None, None))
         handler.close()
         assert emitter.pending() == 1
+    middle.close()
     with emit_world.emitter() as emitter:
         handler = RecorderHandler(emitter, MAPPING)
         handler.handle(logging.LogRecord("shop", logging.INFO, "f", 1, "second", None, None))
