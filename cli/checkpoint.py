@@ -49,9 +49,9 @@ from recorder.checkpoints.store import (
 )
 from recorder.settings import DEFAULT_PATH, RecorderSettings, load
 from recorder.stream_map import refuse_strange_profiles
-from veen.client.session import Session, load_state, newest_identity
+from veen.client.session import Session, load_state
 from veen.errors import Untrusted, VeenError
-from veen.hub_identity import HubIdentity
+from veen.hub_identity import HubIdentity, newest_identity
 from veen.keystore.directory import ClientDir
 from veen.objects.store import open_store
 from veen.recorder_checkpoint import RecorderCheckpoint

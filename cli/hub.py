@@ -192,6 +192,9 @@ def _is_started(datadir: DataDir, settings: HubSettings, pid: int) -> bool:
 
     A hub that asks for a client's certificate cannot be asked for its name here.
     """
+    # The supervisor writes it once the sequencer runs; until then /proc need not be searched.
+    if not datadir.pid_file.exists():
+        return False
     leader = born(pid)
     family = [] if leader is None else [born.pid for born in of_session(leader)]
     return is_served_by(settings.listen, family) and _answers_as_own(datadir, settings)

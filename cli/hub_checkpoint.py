@@ -20,10 +20,10 @@ from veen.checkpoint import Checkpoint
 from veen.client.checkpoints import signed_receipt, verify_recomputed
 from veen.client.hub_api import HubApi
 from veen.client.log_head import LabelLogRef
-from veen.client.session import followed_identity, load_state, pinned_identity
+from veen.client.session import load_state
 from veen.client.transport import resolve_address
 from veen.errors import Refused, Untrusted
-from veen.hub_identity import HubIdentity
+from veen.hub_identity import HubIdentity, followed_identity, pinned_identity
 from veen.identity_store import SignedIdentity, read_signed
 from veen.keystore.directory import ClientDir
 from veen.label import DEFAULT_PROFILE, EpochLabels, routing_key, stream_id

@@ -18,16 +18,11 @@ import typer
 from cli.console import global_options, notice
 from veen.client.credentials import Anonymous, Bearer, Credentials, Principal
 from veen.client.hub_api import HubApi
-from veen.client.session import (
-    FIRST_CONTACT,
-    KnownHub,
-    followed_identity,
-    load_state,
-    pinned_identity,
-)
+from veen.client.session import FIRST_CONTACT, KnownHub, load_state
 from veen.client.transport import RetryPolicy, Transport, resolve_address
 from veen.crypto import SigningKey
 from veen.errors import Malformed, Untrusted
+from veen.hub_identity import followed_identity, pinned_identity
 from veen.keystore.card import IdentityCard
 from veen.keystore.directory import ClientDir
 from veen.keystore.passphrase import read_passphrase

@@ -31,9 +31,9 @@ from recorder.query.package_verify import ClaimOutcome, ClaimState, PackageVerdi
 from recorder.service import rerun
 from recorder.service.rerun import Beyond, ReplayVerdict, RerunRequest, find_recorded, read_beyond
 from recorder.settings import RecorderSettings
-from veen.client.session import load_state, newest_identity
+from veen.client.session import load_state
 from veen.errors import Untrusted, VeenError
-from veen.hub_identity import HubIdentity
+from veen.hub_identity import HubIdentity, newest_identity
 from veen.identity_store import SignedIdentity
 from veen.keystore.directory import ClientDir
 from veen.system import durable

@@ -34,9 +34,9 @@ from recorder.replay.plan import HubSource, ReplayPlan, ReplayRequest, by_place,
 from recorder.replay.verify import check_file
 from recorder.settings import DEFAULT_PATH, load
 from veen.client.client import Client
-from veen.client.session import load_state, newest_identity
+from veen.client.session import load_state
 from veen.errors import Malformed
-from veen.hub_identity import HubIdentity
+from veen.hub_identity import HubIdentity, newest_identity
 from veen.identity_store import SignedIdentity
 from veen.keystore.directory import ClientDir
 from veen.recorder_checkpoint import RecorderCheckpoint

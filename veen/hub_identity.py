@@ -239,3 +239,47 @@ def journalled_documents(raw: bytes) -> list[bytes]:
     if type(documents) is not list or [type(item) for item in documents] != [bytes] * 3:
         raise Malformed("expected the three documents of an identity, got other items")
     return documents
+
+
+def pinned_identity(offered: HubIdentity, hub_id: bytes) -> HubIdentity:
+    """The offered identity, if it is that of the pinned hub."""
+    if offered.hub_id != hub_id:
+        raise Untrusted(
+            f"the hub is {offered.hub_id.hex()}, not {hub_id.hex()} as pinned: "
+            "another hub answers at this address, or the connection is intercepted"
+        )
+    return offered
+
+
+def followed_identity(known: HubIdentity, offered: HubIdentity) -> HubIdentity:
+    """The offered identity, if it is the known identity or extends it."""
+    pinned_identity(offered, known.hub_id)
+    if len(offered.hub_keys) < len(known.hub_keys):
+        raise Untrusted(
+            "the hub shows fewer keys than before: its identity was restored from a backup"
+        )
+    for old, new in zip(known.hub_keys, offered.hub_keys, strict=False):
+        if _without_end(old) != _without_end(new) or (
+            old.valid_until not in (None, new.valid_until)
+        ):
+            raise Untrusted(
+                f"hub key {old.key_id.hex()} differs from the one known here: the hub has two "
+                "chains of keys"
+            )
+    return offered
+
+
+def newest_identity(known: HubIdentity, offered: HubIdentity) -> HubIdentity:
+    """The identity with more keys of two of a hub; Untrusted if neither extends the other.
+
+    Signatures are verified with it: it alone says when the older keys retired.
+    """
+    if len(offered.hub_keys) < len(known.hub_keys):
+        pinned_identity(offered, known.hub_id)
+        return followed_identity(offered, known)
+    return followed_identity(known, offered)
+
+
+def _without_end(key: HubKey) -> HubKey:
+    """A key without valid_until, which is set when the next key comes."""
+    return replace(key, valid_until=None)

@@ -10,9 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from veen.client.session import newest_identity
 from veen.errors import Malformed, Untrusted, VeenError
-from veen.hub_identity import HubIdentity
+from veen.hub_identity import HubIdentity, newest_identity
 from veen.log import layout
 from veen.system import durable
 

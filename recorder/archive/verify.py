@@ -34,10 +34,9 @@ from recorder.archive.push import read_document
 from recorder.archive.source import Place
 from recorder.archive.store import HubArchive
 from veen.checkpoint import Checkpoint
-from veen.client.session import newest_identity
 from veen.digest import h
 from veen.errors import Malformed, Untrusted
-from veen.hub_identity import HubIdentity, whole_bindings
+from veen.hub_identity import HubIdentity, newest_identity, whole_bindings
 from veen.label import DEFAULT_PROFILE, derive_label, routing_key
 from veen.log import layout
 from veen.log.chunk import ChunkSummary, PeakSnapshot, Tombstone, decode_checkpoint_index

@@ -22,9 +22,9 @@ from recorder.checkpoints.catalogue import (
     parse_name,
 )
 from veen import label
-from veen.client.session import Session, followed_identity
+from veen.client.session import Session
 from veen.errors import Malformed, Untrusted, VeenError
-from veen.hub_identity import HubIdentity, new_identity
+from veen.hub_identity import HubIdentity, followed_identity, new_identity
 from veen.log import layout
 from veen.objects.port import ObjectStore
 from veen.recorder_checkpoint import RecorderCheckpoint

@@ -20,10 +20,10 @@ from recorder.query.evidence import Witness, WitnessCheck
 from recorder.query.execute import Sampled
 from recorder.query.select import QueryEntry
 from veen import mmr
-from veen.client.session import Session, followed_identity
+from veen.client.session import Session
 from veen.client.transport import HubRefused
 from veen.errors import Code, Untrusted
-from veen.hub_identity import HubIdentity
+from veen.hub_identity import HubIdentity, followed_identity
 from veen.mmr import Nodes
 from veen.proofs import InclusionProof
 from veen.recorder_checkpoint import RecorderCheckpoint, StreamEnd

@@ -23,11 +23,10 @@ from recorder.query.digest import ResultDigest, SpokenUpTo
 from recorder.query.evidence import VerifiedStream, Witness, WitnessCheck, receipted
 from recorder.query.select import QueryEntry, Row, matches
 from recorder.service.errors import BadDescriptor
-from veen.client.session import newest_identity
 from veen.errors import LATER_RELEASE, Malformed, Untrusted, WrongVersion
 from veen.events import IMPORT_SCHEMA as IMPORTED
 from veen.events import is_import, read_imported
-from veen.hub_identity import HubIdentity
+from veen.hub_identity import HubIdentity, newest_identity
 from veen.label import DEFAULT_PROFILE
 from veen.msg import Msg
 from veen.payload import open_body

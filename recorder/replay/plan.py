@@ -15,12 +15,11 @@ from typing import Protocol
 from veen.client import reader
 from veen.client.client import Client
 from veen.client.log_head import LabelLogRef, Pair, is_missing, read_log_head
-from veen.client.session import newest_identity
 from veen.client.transport import HubRefused
 from veen.client.verified_read import PAGE_ITEMS, LabelRange, replay
 from veen.digest import h
 from veen.errors import Malformed, Untrusted, VeenError
-from veen.hub_identity import HubIdentity
+from veen.hub_identity import HubIdentity, newest_identity
 from veen.invariants import Rules, verify_signatures
 from veen.label import DEFAULT_PROFILE, EpochLabels, routing_key, stream_id
 from veen.limits import Limits

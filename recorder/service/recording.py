@@ -30,9 +30,9 @@ from recorder.timestamp import render
 from veen.client.client import Client
 from veen.client.log_head import Pair
 from veen.client.outbox import Note
-from veen.client.session import followed_identity
 from veen.errors import Unopenable, VeenError
 from veen.events import NotAnEvent, read_event
+from veen.hub_identity import followed_identity
 from veen.receipt import Receipt
 from veen.wire import canonical_json
 

@@ -9,9 +9,8 @@ from typing import Final
 from veen.audit.artefacts import first_difference
 from veen.audit.context import Read
 from veen.audit.report import AuditFault
-from veen.client.session import newest_identity
 from veen.errors import Malformed, Untrusted, VeenError
-from veen.hub_identity import HubIdentity, HubKey, journalled_documents, key_id
+from veen.hub_identity import HubIdentity, HubKey, journalled_documents, key_id, newest_identity
 from veen.label import hub_id
 from veen.log import layout
 from veen.wire import cbor

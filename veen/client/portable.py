@@ -13,16 +13,8 @@ from typing import Final
 from veen.client import portable_files, portable_set
 from veen.client.portable_files import PortableExport, VerifiedSet, verify_set
 from veen.client.receipts import rebuilding_receipts
-from veen.client.session import (
-    ClientState,
-    KnownHub,
-    LabelView,
-    Session,
-    followed_identity,
-    load_state,
-    save_state,
-)
-from veen.hub_identity import HubIdentity
+from veen.client.session import ClientState, KnownHub, LabelView, Session, load_state, save_state
+from veen.hub_identity import HubIdentity, followed_identity
 from veen.invariants import ClientCursor
 from veen.keystore.directory import ClientDir, ClientDirLock, IdentityExists
 from veen.label import DEFAULT_PROFILE, Profile

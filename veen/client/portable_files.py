@@ -30,11 +30,11 @@ from veen.client.log_head import (
 from veen.client.portable_set import LabelState, PortableManifest, SyncState
 from veen.client.reader import epoch_logs
 from veen.client.receipts import cbor_items
-from veen.client.session import LabelView, Session, followed_identity, newest_identity
+from veen.client.session import LabelView, Session
 from veen.client.transport import HubRefused
 from veen.client.verified_read import ClientCursors, LabelRange, own_client_ids, replay
 from veen.errors import Untrusted, VeenError
-from veen.hub_identity import HubIdentity
+from veen.hub_identity import HubIdentity, followed_identity, newest_identity
 from veen.invariants import Before, ClientCursor, Rules, verify_pair
 from veen.keystore.card import IdentityCard
 from veen.keystore.sealed import SealedSecrets

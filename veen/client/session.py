@@ -1,7 +1,6 @@
 """The session of a client with a hub: pinned identity, verified views of labels, and their file.
 
-``pinned_identity``, ``followed_identity`` and ``newest_identity`` decide whether an offered
-identity is accepted. ``LabelView`` is what the client has verified of a label. ``state.json`` is
+``LabelView`` is what the client has verified of a label. ``state.json`` is
 replaced atomically at each change.
 """
 
@@ -19,7 +18,7 @@ from veen.checkpoint import Checkpoint
 from veen.client.hub_api import HubApi
 from veen.client.transport import HubAddress
 from veen.errors import LATER_RELEASE, Malformed, Untrusted, VeenError, WrongVersion
-from veen.hub_identity import HubIdentity, HubKey
+from veen.hub_identity import HubIdentity, followed_identity, pinned_identity
 from veen.invariants import NEW_CLIENT, ClientCursor, Rules
 from veen.keystore.card import Identity
 from veen.label import EpochLabels, Profile, routing_key, stream_id
@@ -35,50 +34,6 @@ MAX_SKEW_SEC: Final = 60
 _log = logging.getLogger(__name__)
 GIVEN, DIRECTORY, FIRST_CONTACT = "given", "data directory", "first contact"
 """The origin of a pin."""
-
-
-def pinned_identity(offered: HubIdentity, hub_id: bytes) -> HubIdentity:
-    """The offered identity, if it is that of the pinned hub."""
-    if offered.hub_id != hub_id:
-        raise Untrusted(
-            f"the hub is {offered.hub_id.hex()}, not {hub_id.hex()} as pinned: "
-            "another hub answers at this address, or the connection is intercepted"
-        )
-    return offered
-
-
-def followed_identity(known: HubIdentity, offered: HubIdentity) -> HubIdentity:
-    """The offered identity, if it is the known identity or extends it."""
-    pinned_identity(offered, known.hub_id)
-    if len(offered.hub_keys) < len(known.hub_keys):
-        raise Untrusted(
-            "the hub shows fewer keys than before: its identity was restored from a backup"
-        )
-    for old, new in zip(known.hub_keys, offered.hub_keys, strict=False):
-        if _without_end(old) != _without_end(new) or (
-            old.valid_until not in (None, new.valid_until)
-        ):
-            raise Untrusted(
-                f"hub key {old.key_id.hex()} differs from the one known here: the hub has two "
-                "chains of keys"
-            )
-    return offered
-
-
-def newest_identity(known: HubIdentity, offered: HubIdentity) -> HubIdentity:
-    """The identity with more keys of two of a hub; Untrusted if neither extends the other.
-
-    Signatures are verified with it: it alone says when the older keys retired.
-    """
-    if len(offered.hub_keys) < len(known.hub_keys):
-        pinned_identity(offered, known.hub_id)
-        return followed_identity(offered, known)
-    return followed_identity(known, offered)
-
-
-def _without_end(key: HubKey) -> HubKey:
-    """A key without valid_until, which is set when the next key comes."""
-    return replace(key, valid_until=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,10 +18,10 @@ from veen.client.checkpoints import (
     verify_recorder_checkpoint,
 )
 from veen.client.credentials import Bearer
-from veen.client.session import followed_identity
 from veen.client.transport import HubRefused
 from veen.crypto import SigningKey
 from veen.errors import Code, Untrusted
+from veen.hub_identity import followed_identity
 from veen.label import stream_id
 from veen.recorder_checkpoint import EMPTY_ROOT, RecorderCheckpoint, StreamEnd, log_root
 from veen.wire import api as tooling

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veen.client.session import followed_identity, pinned_identity
 from veen.crypto import SigningKey
 from veen.digest import h
 from veen.errors import Untrusted
-from veen.hub_identity import HubIdentity, HubKey, new_identity
+from veen.hub_identity import HubIdentity, HubKey, followed_identity, new_identity, pinned_identity
 
 
 def key(number: int) -> SigningKey:

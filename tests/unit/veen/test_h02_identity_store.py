@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from veen import identity_store
-from veen.client.session import newest_identity
 from veen.crypto import SigningKey
 from veen.digest import h
 from veen.errors import Untrusted, VeenError
-from veen.hub_identity import HubIdentity, new_identity
+from veen.hub_identity import HubIdentity, new_identity, newest_identity
 from veen.identity_store import SignedIdentity, read_signed
 
 KEYS = [SigningKey(h(b"hub key %d" % number)) for number in range(4)]
