@@ -160,8 +160,8 @@ class FactsOptions:
         chosen = frozenset(
             key_in_hex("--checkpoint", fact_file) for fact_file in self.checkpoint or ()
         )
-        result = collected(settings, reader, self.carrier, self.key, NullCollector(), chosen)
-        facts = result.facts
+        own = collected(settings, reader, self.carrier, self.key, NullCollector(), chosen)
+        facts = own.facts
         if self.facts:
             facts = merge(facts, read_fact_files(self.facts), chosen)
         absent = chosen - {source.checkpoint_id for source in facts.sources}
@@ -173,7 +173,7 @@ class FactsOptions:
         if self.facts_out is not None:
             lines = b"".join(fact_line + b"\n" for fact_line in fact_lines(facts))
             durable.write(self.facts_out.absolute(), lines)
-        return Collected(facts, result.refused)
+        return Collected(facts, own.refused)
 
 
 def reconcile(

@@ -34,9 +34,9 @@ class _PlainValue:
             return self._plain(value, is_many=param.multiple or param.nargs == -1)
         except _NotPlain:
             param._runtime_param = None  # noqa: SLF001 - Typer makes its own
-            result = param.get_runtime_param().coerce(value, param=param, ctx=ctx)
+            coerced = param.get_runtime_param().coerce(value, param=param, ctx=ctx)
             param._runtime_param = self  # noqa: SLF001
-            return result
+            return coerced
 
     def _plain(self, value: Any, *, is_many: bool) -> Any:
         if value is None:

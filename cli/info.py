@@ -154,9 +154,9 @@ def explain_error(
     """
     name = code.upper()
     failure = FORMER.get(name) or _failure(name)
-    result = failure.code if failure else _code(name)
-    text = CODES[result]
-    now = f"{result.value}/{failure.detail_enum}" if failure else result.value
+    explained = failure.code if failure else _code(name)
+    text = CODES[explained]
+    now = f"{explained.value}/{failure.detail_enum}" if failure else explained.value
     document = {
         "code": name,
         **({"now": now} if name in FORMER else {}),
@@ -164,9 +164,9 @@ def explain_error(
         "meaning": text.meaning,
         "cause": text.cause,
         "remedy": text.remedy,
-        "http_status": result.http_status,
+        "http_status": explained.http_status,
         "details": [
-            f"{result.value}/{entry.detail_enum}" for entry in Failure if entry.code is result
+            f"{explained.value}/{entry.detail_enum}" for entry in Failure if entry.code is explained
         ],
     }
     show(document, _paragraph(name, now, failure, text))

@@ -412,10 +412,10 @@ class Folder:
                 self.options.reader(self.profile),
                 lambda done: report(done, job.run.size),
             )
-            result = carry_out(job, source)
+            fold_result = carry_out(job, source)
         work = source.work
         notice(f"read {work.events} events and {work.summaries} summaries, stored {work.stored}")
-        return result
+        return fold_result
 
     def _on_spark(self, job: FoldJob) -> bytes:
         run = ("--from", job.run.from_seq, "--to", job.run.to_seq)

@@ -16,8 +16,7 @@ from veen.errors import Malformed, VeenError
 from veen.label import DEFAULT_PROFILE, Profile
 from veen.limits import BadLimit, Limits
 from veen.log.entry import StreamRecord
-from veen.system.config import BadSettings as BadZone
-from veen.system.config import hub_part, is_address, is_zone
+from veen.system.config import BadSettings, hub_part, is_address, is_zone
 from veen.system.log_file import DEFAULT_BACKUPS, DEFAULT_MAX_BYTES
 
 _PLAIN = {
@@ -31,8 +30,10 @@ _PLAIN = {
 _TABLES = ("issuers", "streams", "limits", "principals", "retention")
 
 
-class BadSettings(VeenError):
+class BadHubSettings(VeenError):
     """A configuration that cannot be run, and where it is wrong."""
+
+    error_code = "BAD_SETTINGS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class StreamBound:
 
     def __post_init__(self) -> None:
         if self.max_msg_bytes < 1:
-            raise BadSettings(
+            raise BadHubSettings(
                 f"stream {self.stream}: max_msg_bytes = {self.max_msg_bytes}, expected a whole "
                 "number from 1 up; leave it out for the limit of the hub"
             )
@@ -79,32 +80,32 @@ class HubSettings:
 
     def __post_init__(self) -> None:
         if self.admission not in ("gated", "open"):
-            raise BadSettings(f"admission = {self.admission!r}: expected 'gated' or 'open'")
+            raise BadHubSettings(f"admission = {self.admission!r}: expected 'gated' or 'open'")
         if self.reads not in ("policy", "open"):
-            raise BadSettings(f"reads = {self.reads!r}: expected 'policy' or 'open'")
+            raise BadHubSettings(f"reads = {self.reads!r}: expected 'policy' or 'open'")
         if not is_address(self.listen):
-            raise BadSettings(
+            raise BadHubSettings(
                 f"listen = {self.listen!r}: expected an address and a port, like 127.0.0.1:8080"
             )
         self._verify_numbers()
         if (self.tls_cert is None) != (self.tls_key is None):
-            raise BadSettings("tls_cert and tls_key: expected both or neither")
+            raise BadHubSettings("tls_cert and tls_key: expected both or neither")
         for stream in self.streams:
             if stream.profile not in self.profiles:
-                raise BadSettings(f"stream {stream.name} uses a profile that is not configured")
+                raise BadHubSettings(f"stream {stream.name} uses a profile that is not configured")
 
     def _verify_numbers(self) -> None:
         if self.workers < 1 or self.threads < 1:
-            raise BadSettings("workers and threads: expected at least 1")
+            raise BadHubSettings("workers and threads: expected at least 1")
         if self.clock_step_limit_sec < 0:
-            raise BadSettings(
+            raise BadHubSettings(
                 f"clock_step_limit_sec = {self.clock_step_limit_sec}: expected seconds, or 0 for "
                 "no limit"
             )
         if self.request_timeout_sec < 1 or self.body_timeout_sec < 1:
-            raise BadSettings("request_timeout_sec and body_timeout_sec: expected at least 1")
+            raise BadHubSettings("request_timeout_sec and body_timeout_sec: expected at least 1")
         if self.log_max_bytes < 0 or self.log_backups < 0:
-            raise BadSettings("log_max_bytes and log_backups: expected at least 0")
+            raise BadHubSettings("log_max_bytes and log_backups: expected at least 0")
         _verify_disk(self.disk)
 
     @property
@@ -134,23 +135,23 @@ def load(path: Path | None) -> HubSettings:
         document = tomllib.loads(path.read_text())
         return parse(hub_part(document) if is_zone(document) else document)
     except OSError as error:
-        raise BadSettings(f"{path}: {error.strerror}") from error
+        raise BadHubSettings(f"{path}: {error.strerror}") from error
     except (
         tomllib.TOMLDecodeError,
+        BadHubSettings,
         BadSettings,
-        BadZone,
         BadPolicy,
         BadRetention,
         BadLimit,
         Malformed,
     ) as error:
-        raise BadSettings(f"{path}: {error}") from error
+        raise BadHubSettings(f"{path}: {error}") from error
 
 
 def parse(document: dict[str, Any]) -> HubSettings:
     unknown = sorted(set(document) - set(_PLAIN) - set(_TABLES))
     if unknown:
-        raise BadSettings(f"unknown key {unknown[0]!r}; known are {sorted([*_PLAIN, *_TABLES])}")
+        raise BadHubSettings(f"unknown key {unknown[0]!r}; known are {sorted([*_PLAIN, *_TABLES])}")
     plain = {
         key: _typed(key, document[key], expected)
         for key, expected in _PLAIN.items()
@@ -178,7 +179,7 @@ def with_options(settings: HubSettings, options: dict[str, Any]) -> HubSettings:
 def _stream(table: dict[str, Any]) -> StreamRecord:
     unknown = sorted(set(table) - {"name", "epoch_sec", "pad_block", "max_msg_bytes"})
     if unknown or "name" not in table:
-        raise BadSettings(
+        raise BadHubSettings(
             f"[[streams]]: expected name, epoch_sec, pad_block and max_msg_bytes, got {unknown}"
         )
     profile = Profile(
@@ -197,7 +198,7 @@ def _bounds(tables: Iterable[dict[str, Any]]) -> Iterator[StreamBound]:
 
 def _rule(table: dict[str, Any]) -> Rule:
     if set(table) != {"streams", "keep_days"}:
-        raise BadSettings("[[retention]]: expected streams (a pattern) and keep_days")
+        raise BadHubSettings("[[retention]]: expected streams (a pattern) and keep_days")
     rule = parse_rule(_typed("streams", table["streams"], str), table["keep_days"])
     verify_long_term(rule)
     return rule
@@ -206,7 +207,7 @@ def _rule(table: dict[str, Any]) -> Rule:
 def _limits(table: dict[str, Any]) -> Limits:
     unknown = sorted(set(table) - {field.name for field in fields(Limits)})
     if unknown:
-        raise BadSettings(f"[limits]: unknown key {unknown[0]!r}")
+        raise BadHubSettings(f"[limits]: unknown key {unknown[0]!r}")
     return Limits(**table)
 
 
@@ -216,7 +217,7 @@ def _verify_disk(rules: DiskRules) -> None:
         ("disk_warn_days", rules.warn_days),
     ):
         if value < 0:
-            raise BadSettings(f"{name} = {value}: expected 0 or more")
+            raise BadHubSettings(f"{name} = {value}: expected 0 or more")
 
 
 def parse_key(name: str, value: Any) -> bytes:
@@ -226,11 +227,11 @@ def parse_key(name: str, value: Any) -> bytes:
     except ValueError:
         key = b""
     if len(key) != 32:
-        raise BadSettings(f"{name} = {value!r}: expected 64 hex digits")
+        raise BadHubSettings(f"{name} = {value!r}: expected 64 hex digits")
     return key
 
 
 def _typed(name: str, value: Any, expected: type) -> Any:
     if type(value) is not expected:
-        raise BadSettings(f"{name} = {value!r}: expected {expected.__name__}")
+        raise BadHubSettings(f"{name} = {value!r}: expected {expected.__name__}")
     return value

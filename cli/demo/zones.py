@@ -129,8 +129,8 @@ class AirflowApi:
         def there() -> DagRunRef | None:
             return next((run for run in self.runs(dag_id) if run.run_id not in known), None)
 
-        result: DagRunRef = await_that(there, f"a run of {dag_id}", timeout_sec)
-        return result
+        run: DagRunRef = await_that(there, f"a run of {dag_id}", timeout_sec)
+        return run
 
     def run(self, dag_id: str, run_id: str) -> DagRunRef:
         return _run(self.ask("GET", f"/api/v2/dags/{dag_id}/dagRuns/{run_id}"))

@@ -499,11 +499,11 @@ def audit(world: QueryWorld) -> None:
                    and digest["result_id"] in entry["resource_identifier"]]  # fmt: skip
         return {"mine": mine[0], "refused": refused[0]} if mine and refused else None
 
-    result = wait_until(recorded, "audit entries of a query and of a refusal")
-    detail = (result["mine"]["purpose_code"], result["mine"]["result_digest"])
+    audits = wait_until(recorded, "audit entries of a query and of a refusal")
+    detail = (audits["mine"]["purpose_code"], audits["mine"]["result_digest"])
     due = h(json.dumps(digest, sort_keys=True, separators=(",", ":")).encode()).hex()
     expect("the entry of the query", detail, ("self-test", due))
-    expect("the refusal", result["refused"]["metadata"]["outcome"], "query_not_found")
+    expect("the refusal", audits["refused"]["metadata"]["outcome"], "query_not_found")
 
 
 def _audits(world: QueryWorld) -> list[dict[str, Any]]:

@@ -140,8 +140,8 @@ def _expect_not_silent(world: World, zone: SelftestZone, checkpoint: RecorderChe
 
 def _chunk(world: World, stream: str) -> Path:
     label = world.labels(stream).at(0).hex()
-    (result,) = (world.hub.datadir.root / "log").glob(f"chunk-{label}-*.open")
-    return result
+    (chunk,) = (world.hub.datadir.root / "log").glob(f"chunk-{label}-*.open")
+    return chunk
 
 
 def _edited(raw: bytes, edit: Callable[..., list[Pair]]) -> bytes:

@@ -110,8 +110,10 @@ def _mounts(mountinfo: str) -> Iterator[tuple[Path, str]]:
         yield Path(point), rest.split(" ")[0]
 
 
-class Locked(VeenError):
+class DataDirLocked(VeenError):
     """Another hub holds the directory, or may still hold it."""
+
+    error_code = "LOCKED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +216,7 @@ class DataDirLock:
         try:
             self._lock = HolderLock(durable.open_file(self._path, os.O_RDWR | os.O_CREAT))
         except LockHeld as error:
-            raise Locked(
+            raise DataDirLocked(
                 f"{datadir.root} is held by another hub or command "
                 f"({Holder.describe(error.holder)}): stop that hub first, with "
                 f"veen hub stop --data-dir {shlex.quote(str(datadir.root))}"
@@ -226,12 +228,12 @@ class DataDirLock:
         self._lock.release()
 
     def _verify_last_holder(self, datadir: DataDir) -> None:
-        """Raise Locked if a process of another host may still hold the lock."""
+        """Raise DataDirLocked if a process of another host may still hold the lock."""
         holder = Holder.decode(self._lock.last_holder)
         if holder is None or holder.is_provably_gone(datadir.root.resolve()):
             return
         self._lock.abandon()
-        raise Locked(
+        raise DataDirLocked(
             f"{datadir.root} was last held by process {holder.pid} of host {holder.host!r}, which "
             "did not stop cleanly, and lies on a file system that several hosts can share. If no "
             f"hub runs there any more, delete {self._path} and start again."

@@ -163,7 +163,7 @@ def zone_text(text: str) -> str:
 def test_every_loader_refuses_a_key_that_no_part_has(loader: Any, tmp_path: Path) -> None:
     path = tmp_path / "veen.toml"
     path.write_text(zone_text(EXAMPLE.read_text()))
-    with pytest.raises((BadSettings, hub_settings.BadSettings), match="nonsense = 1"):
+    with pytest.raises((BadSettings, hub_settings.BadHubSettings), match="nonsense = 1"):
         loader.load(path)
 
 
@@ -171,7 +171,7 @@ def test_every_loader_refuses_a_key_that_no_part_has(loader: Any, tmp_path: Path
 def test_a_part_that_is_missing_is_named(loader: Any, tmp_path: Path) -> None:
     path = tmp_path / "veen.toml"
     path.write_text("zone = 'z1'\n[recorder]\n")
-    with pytest.raises((BadSettings, hub_settings.BadSettings), match="this zone has no"):
+    with pytest.raises((BadSettings, hub_settings.BadHubSettings), match="this zone has no"):
         loader.load(path)
 
 

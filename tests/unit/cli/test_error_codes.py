@@ -8,11 +8,13 @@ from bridge.exporter.state import ExporterBusy
 from bridge.importer.directory import ImporterBusy
 from bridge.importer.staging import InsufficientSpace
 from cli.errors import _code
-from hub.storage.datadir import Locked as DataDirLocked
+from hub.settings import BadHubSettings
+from hub.storage.datadir import DataDirLocked
 from recorder.archive.source import DirectoryChanged
 from recorder.index.engine import QueryTooLarge
 from veen.errors import Refused, VeenError
 from veen.keystore.directory import Locked
+from veen.system.config import BadSettings
 
 
 @pytest.mark.parametrize(
@@ -22,6 +24,8 @@ from veen.keystore.directory import Locked
         (ImporterBusy("x"), "BUSY"),
         (Locked("x"), "LOCKED"),
         (DataDirLocked("x"), "LOCKED"),
+        (BadSettings("x"), "BAD_SETTINGS"),
+        (BadHubSettings("x"), "BAD_SETTINGS"),
         (InsufficientSpace("x"), "NO_ROOM"),
         (DirectoryChanged("x"), "MOVED"),
         (QueryTooLarge("x"), "TOO_LARGE"),

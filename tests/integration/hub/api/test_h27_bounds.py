@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hub.settings import BadSettings, StreamBound, load, parse
+from hub.settings import BadHubSettings, StreamBound, load, parse
 from hub.storage.retention import BadRetention
 from veen.wire.api import ErrorEnvelope
 
@@ -46,7 +46,7 @@ def test_h27_bounds_are_read_from_the_settings() -> None:
     result = parse({"streams": [{"name": "record/a", "max_msg_bytes": 5}, {"name": "record/b"}]})
     assert result.bounds == (StreamBound("record/a", 5),)
     for wrong in (0, -1, "5", True):
-        with pytest.raises(BadSettings, match="max_msg_bytes"):
+        with pytest.raises(BadHubSettings, match="max_msg_bytes"):
             parse({"streams": [{"name": "record/a", "max_msg_bytes": wrong}]})
 
 
@@ -58,5 +58,5 @@ def test_h27_no_rule_lets_recorder_streams_go(tmp_path: Path, pattern: str) -> N
     assert [item.keep_days for item in stored.retention] == [None]
     toml = tmp_path / "hub.toml"
     toml.write_text(f'[[retention]]\nstreams = "{pattern}"\nkeep_days = 1\n')
-    with pytest.raises(BadSettings, match="remove the rule"):
+    with pytest.raises(BadHubSettings, match="remove the rule"):
         load(toml)

@@ -19,7 +19,7 @@ from hub.policy import Policy
 from hub.sequencer.committer import Unavailable
 from hub.sequencer.ipc import SequencerClient
 from hub.sequencer.service import Sequencer
-from hub.settings import BadSettings, HubSettings, parse
+from hub.settings import BadHubSettings, HubSettings, parse
 from hub.storage.datadir import DataDir
 from veen.client.session import skew_warning
 from veen.http_signature import SIGNATURE_MEMORY_SEC, NotSigned
@@ -108,7 +108,7 @@ def test_h33_without_a_limit_every_step_is_followed() -> None:
     clock = times.clock(limit=0)
     times.wall += 400 * DAY
     assert clock.now() == START + 400 * DAY
-    with pytest.raises(BadSettings, match="clock_step_limit_sec"):
+    with pytest.raises(BadHubSettings, match="clock_step_limit_sec"):
         parse({"clock_step_limit_sec": -1})
 
 

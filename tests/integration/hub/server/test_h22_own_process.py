@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from hub.storage.datadir import DataDir, DataDirLock, Holder, Locked, boot_id, file_system
+from hub.storage.datadir import DataDir, DataDirLock, DataDirLocked, Holder, boot_id, file_system
 from support import mount_table
 from veen.client.transport import resolve_address
 from veen.errors import VeenError
@@ -172,7 +172,7 @@ def test_h29_a_refused_lock_names_its_holder_and_a_command_to_copy(tmp_path: Pat
     datadir = DataDir(tmp_path / "a & b")
     datadir.create()
     lock = DataDirLock(datadir)
-    with pytest.raises(Locked) as refused:
+    with pytest.raises(DataDirLocked) as refused:
         DataDirLock(datadir)
     lock.release()
     assert f"(process {os.getpid()} on host {socket.gethostname()})" in str(refused.value)
@@ -236,7 +236,7 @@ def test_h29_a_lock_is_stale_when_its_process_is_provably_gone(
     datadir = DataDir(tmp_path)
     left(datadir, **holder)
     if not starts:
-        with pytest.raises(Locked, match="of host 'elsewhere'"):
+        with pytest.raises(DataDirLocked, match="of host 'elsewhere'"):
             DataDirLock(datadir)
         return
     lock = DataDirLock(datadir)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hub.storage.datadir import DataDir, Locked
+from hub.storage.datadir import DataDir, DataDirLocked
 from hub.storage.index import Index
 from hub.storage.label_log import Damaged
 from hub.storage.reader import LogReader
@@ -139,6 +139,6 @@ def test_a_swap_that_crashed_half_way_is_taken_up(hub_copy: Path) -> None:
 
 
 def test_refused_beside_a_hub(hub_bench: Any) -> None:
-    with pytest.raises(Locked):
+    with pytest.raises(DataDirLocked):
         driven_hub.rebuild(hub_bench.root)
     hub_bench.stop()

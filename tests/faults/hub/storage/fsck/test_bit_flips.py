@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hub.storage.datadir import Locked
+from hub.storage.datadir import DataDirLocked
 from support.hub import driven_hub
 from support.long_form import LONG
 
@@ -49,7 +49,7 @@ def test_every_flip_is_found(hub_copy: Path, flips: list[tuple[Path, int, int]])
 def _assert_seen(root: Path, path: Path, at: int) -> None:
     name = str(path.relative_to(root))
     if name == "lock":
-        with pytest.raises(Locked):
+        with pytest.raises(DataDirLocked):
             driven_hub.check(root)
         return
     report = driven_hub.check(root)

@@ -12,7 +12,7 @@ import pytest
 
 from hub.fsck.fsck import verify
 from hub.storage import identity
-from hub.storage.datadir import DataDir, Locked
+from hub.storage.datadir import DataDir, DataDirLocked
 from support.hub import driven_hub
 from veen.captoken import Rate
 from veen.checkpoint import Checkpoint
@@ -51,7 +51,7 @@ def test_progress_ends_at_the_whole(golden_hub: Path) -> None:
 
 
 def test_refuses_a_directory_that_a_hub_holds(hub_bench: Any) -> None:
-    with pytest.raises(Locked, match="held by another hub"):
+    with pytest.raises(DataDirLocked, match="held by another hub"):
         hub_bench.verify()
     hub_bench.stop()
     assert hub_bench.verify().ok
