@@ -22,7 +22,7 @@ from veen.log import layout
 from veen.system import sqlite
 from veen.system.durable import NoSpace
 
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 _CACHE: Final = {"cache_size": -8192}
 # Sorts are of a chunk at most, and a temporary file could fail on a full disk.
 _WRITER: Final[Mapping[str, int | str]] = {
@@ -72,6 +72,10 @@ INSERT INTO open_leaves SELECT e.leaf, e.label_no, e.seq FROM labels l JOIN entr
 CREATE INDEX by_stream ON labels (stream_id);
 CREATE INDEX by_head ON labels (head_ts, label_no) WHERE head_seq > 0;
 CREATE INDEX unwritten ON labels (label_no) WHERE head_seq = 0;
+""",
+    5: """
+CREATE TABLE resume_points (
+  label_no INTEGER PRIMARY KEY, seq INTEGER, size INTEGER, peaks BLOB, hashes BLOB, digest BLOB);
 """,
 }
 """What each version adds to the schema of the version before; nothing is ever altered."""
@@ -132,6 +136,20 @@ class IndexExtent(NamedTuple):
     lines: int
     size: int
     late_size: int
+
+
+class ResumePoint(NamedTuple):
+    """The state of a label after ``seq``, from which a start goes on; all of it is derived.
+
+    ``size`` is that of the open chunk, ``peaks`` the nodes of the label's MMR and ``hashes`` those
+    of the MMR over the entry hashes of the chunk. The digest covers the rest of the row.
+    """
+
+    seq: int
+    size: int
+    peaks: bytes
+    hashes: bytes
+    digest: bytes
 
 
 NO_EXTENT: Final = IndexExtent(0, 0, 0)
@@ -359,6 +377,18 @@ class Index:
     def put_index_extent(self, label_no: int, extent: IndexExtent) -> None:
         self._db.execute(
             "INSERT OR REPLACE INTO index_extents VALUES (?, ?, ?, ?)", (label_no, *extent)
+        )
+
+    def resume_point(self, label_no: int) -> ResumePoint | None:
+        row = self._db.execute(
+            "SELECT seq, size, peaks, hashes, digest FROM resume_points WHERE label_no = ?",
+            (label_no,),
+        ).fetchone()
+        return ResumePoint(*row) if row else None
+
+    def put_resume_point(self, label_no: int, point: ResumePoint) -> None:
+        self._db.execute(
+            "INSERT OR REPLACE INTO resume_points VALUES (?, ?, ?, ?, ?, ?)", (label_no, *point)
         )
 
     def labels_with_late_lines(self) -> list[tuple[int, bytes]]:

@@ -29,7 +29,14 @@ from hub.storage.label_log import (
 )
 from hub.storage.log_scan import index_control, learn_control, register_streams
 from hub.storage.nodes import RootWitness, ensure_node_files, is_long_enough, rebuild_node_file
-from hub.storage.recovery import Unindexed, find_unknown_labels, open_label, sweep
+from hub.storage.recovery import (
+    Resume,
+    Unindexed,
+    find_unknown_labels,
+    open_label,
+    resume_point,
+    sweep,
+)
 from veen import mmr
 from veen.captoken import CapToken, TokenBucket
 from veen.checkpoint import Checkpoint
@@ -209,8 +216,20 @@ class HubLog:
         write_peaks(self.datadir, label_log.label, peaks)
         last = self.index.last_checkpoint(label_log.label_no) or 0
         self._publisher.publish(signed)
+        self._store_resume_point(label_log)
         self.observer.checkpointed(max(0, upto_seq - last))
         return signed
+
+    def _store_resume_point(self, label_log: LabelLog) -> None:
+        """Note the state of a label, so that a start need not read its open chunk from the start.
+
+        Its nodes are synced before: a start does not write them again.
+        """
+        if label_log.tally.entries:
+            ensure_node_files(label_log, self.limits)
+            label_log.nodes.sync()
+            with self.index.transaction():
+                self.index.put_resume_point(label_log.label_no, resume_point(label_log))
 
     def close_stale_epochs(self, now: int) -> None:
         """Close labels whose epoch accepts no more messages, with a last seal and checkpoint."""
@@ -347,10 +366,19 @@ class HubLog:
                 finish_rename(self.datadir, name)
             signed = signed_by_label.get(row.label, set())
             signed.update(self.index.checkpoints_from(row.label_no, row.chunk_start - 1))
-            label_log, new = open_label(self.datadir, row, last, self.limits, signed)
+            at = self._resume_at(row)
+            label_log, new = open_label(self.datadir, row, last, self.limits, signed, at)
             self._labels[row.label] = label_log
             unindexed.extend(new)
         self._learn(unindexed)
+
+    def _resume_at(self, row: LabelRow) -> Resume | None:
+        """Where a start can go on in the open chunk, as the index says."""
+        point = self.index.resume_point(row.label_no)
+        if point is None or not row.chunk_start <= point.seq <= row.head_seq:
+            return None
+        (entry,) = self.index.entries(row.label_no, point.seq, point.seq) or (None,)
+        return None if entry is None else Resume(point, entry.at)
 
     def _ensure_nodes_of_closed(self, row: LabelRow) -> None:
         """Rebuild the node file of a closed label if it is too short; a start checks no more."""

@@ -1,7 +1,9 @@
 """Recovery of a data directory after any stop: the log decides, the index follows.
 
-The open chunk of each label is read from its start; sealed chunks are not. A torn tail is cut,
-because its receipts never left the hub; a log that ends before what this hub has signed is refused.
+The open chunk of each label is read from the state that was noted with its last checkpoint, if
+the receipt there confirms it, and from its start otherwise; sealed chunks are not read. A torn
+tail is cut, because its receipts never left the hub; a log that ends before what this hub has
+signed is refused.
 """
 
 from __future__ import annotations
@@ -10,10 +12,11 @@ import logging
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from hub.storage.checkpoint_index import last_listed
 from hub.storage.datadir import DataDir
-from hub.storage.index import ChunkRow, Index, LabelRow
+from hub.storage.index import ChunkRow, Index, LabelRow, ResumePoint
 from hub.storage.label_log import (
     Damaged,
     LabelLog,
@@ -25,14 +28,14 @@ from hub.storage.label_log import (
 from hub.storage.nodes import ensure_node_files
 from veen import mmr
 from veen.checkpoint import Checkpoint
-from veen.digest import h
+from veen.digest import h, u64be
 from veen.errors import Malformed
 from veen.limits import Limits
 from veen.log import layout
 from veen.log.chunk import ChunkTally
 from veen.log.entry import FramedEntry
 from veen.log.layout import CheckpointFileName
-from veen.log.nodes import NodeFile
+from veen.log.nodes import NODE_BYTES, NodeFile
 from veen.system import durable
 
 _log = logging.getLogger(__name__)
@@ -48,8 +51,29 @@ class Unindexed:
     framed: FramedEntry
 
 
+class Resume(NamedTuple):
+    """A resume point, and where its entry begins in the open chunk."""
+
+    point: ResumePoint
+    at: int
+
+
+def resume_point(label_log: LabelLog) -> ResumePoint:
+    """The state of a label that a start can go on from."""
+    peaks, tally = label_log.peaks, label_log.tally
+    point = ResumePoint(
+        peaks.size, tally.size, b"".join(peaks.hashes), b"".join(tally.hashes.hashes), b""
+    )
+    return point._replace(digest=_digest(label_log, point))
+
+
 def open_label(
-    datadir: DataDir, row: LabelRow, last: ChunkRow | None, limits: Limits, signed: Collection[int]
+    datadir: DataDir,
+    row: LabelRow,
+    last: ChunkRow | None,
+    limits: Limits,
+    signed: Collection[int],
+    resume: Resume | None = None,
 ) -> tuple[LabelLog, list[Unindexed]]:
     """Open a label from its files; its state, and the entries that the index lacks.
 
@@ -68,17 +92,69 @@ def open_label(
         nodes=NodeFile.for_writing(datadir.nodes(row.label)),
     )
     _verify_peaks(label_log, last, signed)
+    if resume is not None:
+        _go_to(label_log, resume, limits, signed)
     ensure_node_files(label_log, limits)
-    path = label_log.open_path()
-    raw = path.read_bytes() if path.exists() else b""
+    raw = _read_from(label_log.open_path(), label_log.tally.size)
+    begun = label_log.tally.size
     unindexed = _replay(label_log, row, raw, limits, signed)
     _verify_not_rolled_back(label_log, row, max((*signed, last_listed(datadir, row.label))))
-    if label_log.tally.size < len(raw):
-        _cut_tail(label_log, raw)
+    replayed = label_log.tally.size - begun
+    if replayed < len(raw):
+        _cut_tail(label_log, raw[replayed:])
     elif unindexed:
         label_log.sync()
     label_log.nodes.close()
     return label_log, unindexed
+
+
+def _go_to(label_log: LabelLog, resume: Resume, limits: Limits, signed: Collection[int]) -> None:
+    """Set the state of a label to a resume point, if the receipt of its entry has its root.
+
+    Otherwise nothing changes: the open chunk is read from its start.
+    """
+    point = resume.point
+    peaks = _peaks(point.seq, point.peaks)
+    entries = point.seq - label_log.head_seq
+    hashes = _peaks(entries, point.hashes)
+    if peaks is None or hashes is None or point.digest != _digest(label_log, point):
+        return
+    raw = _read_from(label_log.open_path(), resume.at, point.size)
+    located = list(whole_entries(raw, label_log.label, point.seq, limits))
+    if [entry.header.whole_size for entry in located] != [point.size - resume.at]:
+        return
+    receipt = located[0].opened().receipt
+    if receipt.mmr_root == peaks.root():
+        label_log.peaks, label_log.last_ts = peaks, receipt.hub_ts
+        start_seq = label_log.tally.start_seq
+        label_log.tally = ChunkTally(start_seq, entries, point.size, hashes)
+        _verify_checkpoint(label_log, signed, receipt.mmr_root)
+
+
+def _peaks(size: int, nodes: bytes) -> mmr.Peaks | None:
+    """Peaks from their concatenation, or None if they do not fit a size."""
+    count = size.bit_count()
+    if size < 0 or len(nodes) != count * NODE_BYTES:
+        return None
+    return mmr.Peaks(
+        size, tuple(nodes[at : at + NODE_BYTES] for at in range(0, len(nodes), NODE_BYTES))
+    )
+
+
+def _digest(label_log: LabelLog, point: ResumePoint) -> bytes:
+    """A checksum of a resume point; the index has none of its own."""
+    numbers = (point.seq, point.size, label_log.tally.start_seq)
+    return h(label_log.label + b"".join(map(u64be, numbers)) + point.peaks + point.hashes)
+
+
+def _read_from(path: Path, start: int, end: int | None = None) -> bytes:
+    """The bytes of a file from ``start`` on; none if there is no file."""
+    try:
+        with path.open("rb") as file:
+            file.seek(start)
+            return file.read() if end is None else file.read(max(0, end - start))
+    except FileNotFoundError:
+        return b""
 
 
 def _verify_peaks(label_log: LabelLog, last: ChunkRow | None, signed: Collection[int]) -> None:
@@ -106,15 +182,17 @@ def _replay(
     limits: Limits,
     signed: Collection[int],
 ) -> list[Unindexed]:
-    start_seq = row.chunk_start
+    """Take the entries after the state of ``label_log``; ``raw`` begins with them."""
+    first, begun = label_log.head_seq + 1, label_log.tally.size
     unindexed, nodes = [], []
-    for located in whole_entries(raw, row.label, start_seq, limits):
+    for located in whole_entries(raw, row.label, first, limits):
         framed = located.opened()
         nodes.extend(_advance(label_log, located, framed))
         _verify_checkpoint(label_log, signed, framed.receipt.mmr_root)
         if label_log.head_seq > row.head_seq:
-            unindexed.append(Unindexed(label_log, start_seq, located.at, framed))
-    label_log.nodes.write_from(start_seq, b"".join(nodes))
+            at = begun + located.at
+            unindexed.append(Unindexed(label_log, row.chunk_start, at, framed))
+    label_log.nodes.write_from(first, b"".join(nodes))
     return unindexed
 
 
@@ -151,10 +229,9 @@ def _verify_checkpoint(label_log: LabelLog, signed: Collection[int], root: bytes
         )
 
 
-def _cut_tail(label_log: LabelLog, raw: bytes) -> None:
+def _cut_tail(label_log: LabelLog, tail: bytes) -> None:
     """Cut what follows the last complete entry, with a copy among the evidence."""
     path, keep = label_log.open_path(), label_log.tally.size
-    tail = raw[keep:]
     name = f"tail-{label_log.label.hex()}-{label_log.head_seq + 1}-{h(tail)[:8].hex()}.bin"
     durable.write_once(label_log.datadir.evidence / name, tail)
     with path.open("r+b") as file:
@@ -162,7 +239,7 @@ def _cut_tail(label_log: LabelLog, raw: bytes) -> None:
         durable.sync(file.fileno())
     _log.warning(
         "cut a torn tail of %d bytes after entry %d of %s; no receipt was given for it",
-        len(raw) - keep, label_log.head_seq, path.name,
+        len(tail), label_log.head_seq, path.name,
     )  # fmt: skip
 
 
