@@ -52,6 +52,7 @@ def measure() -> Iterator[Measurement]:
     yield from _table("checkpoint", "checkpoints", "ms", checkpoint_costs())
     yield from _table("find_leaf", "entries", "us", find_leaf_costs())
     yield from _table("route", "streams with epochs", "us", route_costs())
+    yield from _table("start", "entries of the open chunk", "ms", start_costs())
     yield from _table("prune", "chunks", "ms", prune_costs())
     for path, costs in stream_costs().items():
         # The list of streams is output: it may grow as they do.
@@ -160,6 +161,25 @@ def stream_costs() -> dict[str, dict[int, float]]:
                 if http.get(path).status_code != HTTPStatus.OK:
                     raise AssertionError(f"{path} was refused")
                 costs[path][size] = seconds_of(partial(http.get, path))
+    return costs
+
+
+def start_costs() -> dict[int, float]:
+    """The start of a hub whose open chunk has so many entries and a checkpoint at its end."""
+    costs = {}
+    for size in (100, 10_000):
+        with directory() as datadir:
+            with inside.committing(datadir) as committer:
+                (writer,) = inside.writers(committer, 1)
+                while (missing := size - _head(committer, writer.label)) > 0:
+                    commit(committer, [writer.unsigned() for _ in range(min(GROUP, missing))])
+                committer.checkpoint(writer.label, size, inside.CLOCK)
+
+            def start(datadir: DataDir = datadir) -> None:
+                with inside.committing(datadir):
+                    pass
+
+            costs[size] = seconds_of(start)
     return costs
 
 
