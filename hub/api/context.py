@@ -351,7 +351,7 @@ def install_context(app: Flask, settings: HubSettings, datadir: DataDir) -> None
         sequencer=sequencer,
         admission=Admission(sequencer, profiles, settings.limits),
         reader=reader,
-        recorder=RecorderFiles(datadir),
+        recorder=RecorderFiles(datadir, lambda: reader.index),
         identity=IdentityFile(datadir),
         names=names,
         access=Access(settings, names, reader),

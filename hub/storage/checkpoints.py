@@ -8,7 +8,7 @@ immutable file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -118,12 +118,20 @@ class Publisher:
 
 @dataclass(frozen=True, slots=True)
 class RecorderFiles:
-    """The stored recorder checkpoints, for the writer and for concurrent readers."""
+    """The stored recorder checkpoints, for the writer and for concurrent readers.
+
+    Readers go by the rows of the index, which follow the files; a start makes them agree.
+    """
 
     datadir: DataDir
+    index: Callable[[], Index]
+    """The index of the calling thread."""
 
     def sweep(self) -> None:
-        """Remove temporary files of interrupted writes; the other files are durable on return."""
+        """Remove temporary files of interrupted writes, and make the rows those of the files.
+
+        The files are durable on return.
+        """
         durable.make_directory(self.datadir.recorder)
         for path in self.datadir.recorder.iterdir():
             if path.name.startswith(".") and path.name.endswith(".new"):
@@ -131,14 +139,21 @@ class RecorderFiles:
         durable.sync_directory(self.datadir.recorder)
         durable.sync_directory(self.datadir.root)
 
+        parsed = map(layout.parse_recorder_checkpoint, self.datadir.recorder_names())
+        stored = {name for name in parsed if name is not None}
+        listed = set(self.index().recorder_checkpoints())
+        if stored != listed:
+            with self.index().transaction():
+                self.index().add_recorder_checkpoints(sorted(stored - listed))
+                self.index().remove_recorder_checkpoints(sorted(listed - stored))
+
     def latest(self) -> RecorderCheckpoint | None:
-        last = max(self._names(), default=None)
+        last = self.index().latest_recorder_checkpoint()
         return None if last is None else self._read(last)
 
     def after(self, created_at: int, limit: int) -> Iterator[RecorderCheckpoint]:
         """The documents created after ``created_at``, in order."""
-        later = sorted(name for name in self._names() if name.created_at > created_at)
-        return map(self._read, later[:limit])
+        return map(self._read, self.index().recorder_checkpoints(created_at, limit))
 
     def add(self, document: RecorderCheckpoint) -> None:
         """Store a document durably and atomically."""
@@ -146,13 +161,12 @@ class RecorderFiles:
         path = self.datadir.file(layout.recorder_checkpoint(name))
         durable.write_once(path, document.encode())
 
-    def _names(self) -> Iterator[RecorderName]:
-        names = self.datadir.recorder_names()
-        if names:
-            # A file whose directory entry is not synced yet could still be lost.
-            durable.sync_directory(self.datadir.recorder)
-        parsed = map(layout.parse_recorder_checkpoint, names)
-        return (name for name in parsed if name is not None)
+    def publish(self, document: RecorderCheckpoint) -> None:
+        """Give a stored document to readers."""
+        with self.index().transaction():
+            self.index().add_recorder_checkpoints(
+                [RecorderName.of(document.created_at, document.checkpoint_id)]
+            )
 
     def _read(self, name: RecorderName) -> RecorderCheckpoint:
         file = layout.recorder_checkpoint(name)
@@ -186,7 +200,8 @@ class RecorderComposer:
         self._keys = keys
         self._index = index
         self._registry = registry
-        self._files = RecorderFiles(datadir)
+        self._files = RecorderFiles(datadir, lambda: index)
+        self._is_published = True
         self._held: dict[bytes, Checkpoint] = {}
         self._files.sweep()
         self._last = self._files.latest()
@@ -199,6 +214,8 @@ class RecorderComposer:
 
         No two have the same time. ``force`` makes a new one as soon as hub time has moved.
         """
+        if self._last is not None and not self._is_published:
+            self._publish(self._last)
         last, streams = self._last, sorted(self._streams())
         ends = tuple(stream.end() for stream in streams)
         if (
@@ -220,8 +237,14 @@ class RecorderComposer:
         if last is not None:
             document.verify_follows(last)
         self._files.add(document)
-        self._last, self._held = document, _by_label(document)
+        self._last, self._held, self._is_published = document, _by_label(document), False
+        self._publish(document)
         return document
+
+    def _publish(self, document: RecorderCheckpoint) -> None:
+        """Give a stored document to readers; on a full disk the next request tries again."""
+        self._files.publish(document)
+        self._is_published = True
 
     def _streams(self) -> Iterator[_Stream]:
         """The registered streams and those of the last document, which never loses any."""

@@ -19,10 +19,11 @@ from hub.storage.datadir import DataDir
 from veen.captoken import TokenBucket
 from veen.invariants import NEW_CLIENT, ClientCursor
 from veen.log import layout
+from veen.log.layout import RecorderName
 from veen.system import sqlite
 from veen.system.durable import NoSpace
 
-SCHEMA_VERSION: Final = 5
+SCHEMA_VERSION: Final = 6
 _CACHE: Final = {"cache_size": -8192}
 # Sorts are of a chunk at most, and a temporary file could fail on a full disk.
 _WRITER: Final[Mapping[str, int | str]] = {
@@ -76,6 +77,10 @@ CREATE INDEX unwritten ON labels (label_no) WHERE head_seq = 0;
     5: """
 CREATE TABLE resume_points (
   label_no INTEGER PRIMARY KEY, seq INTEGER, size INTEGER, peaks BLOB, hashes BLOB, digest BLOB);
+""",
+    6: """
+CREATE TABLE recorder_checkpoints (
+  created_at INTEGER, id_start BLOB, PRIMARY KEY (created_at, id_start)) WITHOUT ROWID;
 """,
 }
 """What each version adds to the schema of the version before; nothing is ever altered."""
@@ -389,6 +394,30 @@ class Index:
     def put_resume_point(self, label_no: int, point: ResumePoint) -> None:
         self._db.execute(
             "INSERT OR REPLACE INTO resume_points VALUES (?, ?, ?, ?, ?, ?)", (label_no, *point)
+        )
+
+    def recorder_checkpoints(self, after: int = -1, limit: int = -1) -> list[RecorderName]:
+        """The recorder checkpoints that were created later, in order; a limit of -1 is none."""
+        rows = self._db.execute(
+            "SELECT created_at, id_start FROM recorder_checkpoints WHERE created_at > ?"
+            " ORDER BY created_at, id_start LIMIT ?",
+            (after, limit),
+        ).fetchall()
+        return [RecorderName(*row) for row in rows]
+
+    def latest_recorder_checkpoint(self) -> RecorderName | None:
+        row = self._db.execute(
+            "SELECT created_at, id_start FROM recorder_checkpoints WHERE created_at >= 0"
+            " ORDER BY created_at DESC, id_start DESC LIMIT 1"
+        ).fetchone()
+        return RecorderName(*row) if row else None
+
+    def add_recorder_checkpoints(self, names: Iterable[RecorderName]) -> None:
+        self._db.executemany("INSERT OR IGNORE INTO recorder_checkpoints VALUES (?, ?)", names)
+
+    def remove_recorder_checkpoints(self, names: Iterable[RecorderName]) -> None:
+        self._db.executemany(
+            "DELETE FROM recorder_checkpoints WHERE created_at = ? AND id_start = ?", names
         )
 
     def labels_with_late_lines(self) -> list[tuple[int, bytes]]:
