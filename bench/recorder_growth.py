@@ -34,8 +34,10 @@ from recorder.query.filter import Filter
 from recorder.service.database import Database, RecordRef, Results
 from support.recorder import anchor_documents
 from veen.checkpoint import Checkpoint
+from veen.client.session import ClientState, LabelView, load_state, save_state
 from veen.digest import h
 from veen.label import DEFAULT_PROFILE, EpochLabels, routing_key, stream_id
+from veen.mmr import EMPTY
 from veen.recorder_checkpoint import RecorderCheckpoint, StreamEnd, log_root
 
 ROUNDS = 7
@@ -150,7 +152,12 @@ def query_counts(root: Path, size: int) -> Prepared:
 def query_expiry(root: Path, size: int) -> Prepared:
     """Look for results that expire, when none does."""
     queries = results(root, size)
-    return lambda: (queries.expire(0, 0), queries.unremoved(100))
+
+    def search() -> None:
+        queries.expire(0, 0)
+        queries.unremoved(100)
+
+    return search
 
 
 _EVENT = "INSERT INTO events VALUES (?, 1, 1, zeroblob(32), 0, NULL, ?, ?, ?, 1, ?, x'a0')"
@@ -253,6 +260,36 @@ def _signed_end(end: StreamEnd) -> Checkpoint:
     ).signed(anchor_documents.KEY)
 
 
+def client_state(root: Path, size: int) -> tuple[Path, ClientState]:
+    """A client directory with the views of so many epochs of a stream."""
+    views = {h(b"%d" % epoch): _view(epoch) for epoch in range(size)}
+    return root / "state.json", save_state(root / "state.json", ClientState(views=views))
+
+
+def _view(epoch: int) -> LabelView:
+    return LabelView(
+        hub_id=HUB_ID, stream="record/a", epoch=epoch, peaks=EMPTY.append(h(b"%d" % epoch))
+    )
+
+
+def client_save(root: Path, size: int) -> Prepared:
+    """Save the state of a client after a message."""
+    path, state = client_state(root, size)
+    return lambda: save_state(path, state.with_view(h(b"%d" % (size - 1)), _view(size - 1)))
+
+
+def client_new_epoch(root: Path, size: int) -> Prepared:
+    """Save the state of a client after the first message of an epoch."""
+    path, state = client_state(root, size)
+    return lambda: save_state(path, state.with_view(h(b"new"), _view(size)))
+
+
+def client_start(root: Path, size: int) -> Prepared:
+    """Load the state of a client, and the views of the newest and of the first epoch."""
+    path, _ = client_state(root, size)
+    return lambda: [load_state(path).views[h(b"%d" % epoch)] for epoch in (size - 1, 0)]
+
+
 BENCHES: dict[str, tuple[Callable[[Path, int], Prepared], tuple[int, ...]]] = {
     "checkpoint_latest": (checkpoint_latest, (1_000, 10_000, 100_000)),
     "checkpoint_page": (checkpoint_page, (1_000, 10_000, 100_000)),
@@ -262,6 +299,9 @@ BENCHES: dict[str, tuple[Callable[[Path, int], Prepared], tuple[int, ...]]] = {
     "query_expiry": (query_expiry, (1_000, 10_000, 100_000)),
     "index_pair": (index_pair, (50_000, 200_000, 1_000_000)),
     "index_principal": (index_principal, (50_000, 200_000, 1_000_000)),
+    "client_save": (client_save, (720, 8_760, 87_600)),
+    "client_new_epoch": (client_new_epoch, (720, 8_760, 87_600)),
+    "client_start": (client_start, (720, 8_760, 87_600)),
     "checkpoint_compare": (checkpoint_compare, (200, 1_000, 3_000)),
 }
 

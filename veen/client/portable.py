@@ -66,7 +66,9 @@ def import_(
                 state = load_state(home.state)
                 hubs = [hub.identity for hub in state.hubs.values()]
                 hubs += [known] if known is not None else []
-                set_ = verify_set(stage / "set", manifest, dict(state.views), progress, hubs)
+                set_ = verify_set(
+                    stage / "set", manifest, dict(state.views.items()), progress, hubs
+                )
                 _merge(home, state, set_)
             return _imported(set_, is_new=False)
         _verify_vacant(into)

@@ -1,23 +1,25 @@
 """The session of a client with a hub: pinned identity, verified views of labels, and their file.
 
-``LabelView`` is what the client has verified of a label. ``state.json`` is
-replaced atomically at each change.
+``LabelView`` is what the client has verified of a label. ``state.json`` is replaced atomically at
+each change; it holds the newest epochs of each stream, and names the file of the views of earlier
+ones, which hardly change.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import ItemsView, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import RLock
 from typing import Any, Final
 
 from veen.checkpoint import Checkpoint
+from veen.client.closed_views import BadState, ClosedViews
 from veen.client.hub_api import HubApi
 from veen.client.transport import HubAddress
-from veen.errors import LATER_RELEASE, Malformed, Untrusted, VeenError, WrongVersion
+from veen.errors import LATER_RELEASE, Malformed, Untrusted, WrongVersion
 from veen.hub_identity import HubIdentity, followed_identity, pinned_identity
 from veen.invariants import NEW_CLIENT, ClientCursor, Rules
 from veen.keystore.card import Identity
@@ -29,7 +31,12 @@ from veen.receipt import Receipt
 from veen.system import durable
 from veen.system.environment import Runtime
 
-_VERSION = 1
+_VERSION = 2
+_WITHOUT_CLOSED = 1
+"""The version of a state without closed epochs, which earlier releases read, too."""
+_OPEN_EPOCHS: Final = 4
+"""How many epochs of a stream are in ``state.json``."""
+_CLOSED_FILE: Final = "closed-views.sqlite"
 MAX_SKEW_SEC: Final = 60
 _log = logging.getLogger(__name__)
 GIVEN, DIRECTORY, FIRST_CONTACT = "given", "data directory", "first contact"
@@ -109,16 +116,60 @@ class LabelView:
         return replace(self, peaks=peaks, head=receipt, unlinked=None if passed else self.unlinked)
 
 
-class BadState(VeenError):
-    """A state file that cannot be read; nothing is sent from it."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownHub:
     """A pinned hub; ``origin`` says how the pin came about."""
 
     identity: HubIdentity
     origin: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelViews(Mapping[bytes, LabelView]):
+    """Views by label: those in memory, and those of closed epochs on disk, read when needed."""
+
+    opened: Mapping[bytes, LabelView]
+    closed: ClosedViews | None = None
+
+    def __getitem__(self, label: bytes) -> LabelView:
+        if label in self.opened or self.closed is None:
+            return self.opened[label]
+        text = self.closed.get(label)
+        if text is None:
+            raise KeyError(label)
+        return _closed_view(text)
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self.opened
+        if self.closed is not None:
+            yield from (label for label in self.closed.labels() if label not in self.opened)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def items(self) -> ItemsView[bytes, LabelView]:
+        """All views, read at once."""
+        closed = () if self.closed is None else self.closed.items()
+        return ({label: _closed_view(text) for label, text in closed} | dict(self.opened)).items()
+
+    def with_view(self, label: bytes, view: LabelView) -> LabelViews:
+        return LabelViews({**self.opened, label: view}, self.closed)
+
+    def closing(self) -> dict[bytes, LabelView]:
+        """The views in memory that are not of the newest epochs of their stream."""
+        epochs: dict[tuple[bytes, str], list[int]] = {}
+        for view in self.opened.values():
+            epochs.setdefault((view.hub_id, view.stream), []).append(view.epoch)
+        first = {key: sorted(known)[-_OPEN_EPOCHS:][0] for key, known in epochs.items()}
+        return {
+            label: view
+            for label, view in self.opened.items()
+            if view.epoch < first[view.hub_id, view.stream]
+        }
+
+
+def _layered(views: Mapping[bytes, LabelView]) -> LabelViews:
+    return views if isinstance(views, LabelViews) else LabelViews(views)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +187,7 @@ class ClientState:
         return replace(self, hubs={**self.hubs, url: hub})
 
     def with_view(self, label: bytes, view: LabelView) -> ClientState:
-        return replace(self, views={**self.views, label: view})
+        return replace(self, views=_layered(self.views).with_view(label, view))
 
 
 def load_state(path: Path) -> ClientState:
@@ -146,16 +197,34 @@ def load_state(path: Path) -> ClientState:
     except FileNotFoundError:
         return ClientState()
     try:
-        return _parse(json.loads(text))
+        return _parse(json.loads(text), path.with_name(_CLOSED_FILE))
     except WrongVersion as error:
         raise BadState(f"{path}: {error}") from error
     except (ValueError, KeyError, TypeError, AttributeError, Untrusted) as error:
         raise BadState(f"{path} is damaged ({error}); move it away, then: veen resync") from error
 
 
-def save_state(path: Path, state: ClientState) -> None:
-    document = {
-        "ver": _VERSION,
+def save_state(path: Path, state: ClientState) -> ClientState:
+    """Replace the state on disk; the same state, with closed epochs left to their file.
+
+    They are durable there first. After a crash between the two steps a view is in both files, and
+    that in ``state.json`` counts.
+    """
+    views = _layered(state.views)
+    closing, closed = views.closing(), views.closed
+    if closing:
+        closed = closed or ClosedViews.create(path.with_name(_CLOSED_FILE))
+        closed.put({label: json.dumps(_plain_view(view)) for label, view in closing.items()})
+    opened = {label: view for label, view in views.opened.items() if label not in closing}
+    _write_state(path, state, opened, closed)
+    return replace(state, views=LabelViews(opened, closed))
+
+
+def _write_state(
+    path: Path, state: ClientState, opened: Mapping[bytes, LabelView], closed: ClosedViews | None
+) -> None:
+    document: dict[str, Any] = {
+        "ver": _WITHOUT_CLOSED if closed is None else _VERSION,
         "hubs": {
             url: {
                 "hub_id": hub.identity.hub_id.hex(),
@@ -164,8 +233,10 @@ def save_state(path: Path, state: ClientState) -> None:
             }
             for url, hub in state.hubs.items()
         },
-        "labels": {label.hex(): _plain_view(view) for label, view in state.views.items()},
+        "labels": {label.hex(): _plain_view(view) for label, view in opened.items()},
     }
+    if closed is not None:
+        document["closed"] = closed.token
     durable.write(path, json.dumps(document, indent=1, sort_keys=True).encode() + b"\n")
 
 
@@ -187,16 +258,26 @@ def _plain_view(view: LabelView) -> dict[str, Any]:
     }
 
 
-def _parse(document: Any) -> ClientState:
-    if document["ver"] != _VERSION:
+def _parse(document: Any, closed_path: Path) -> ClientState:
+    if document["ver"] not in (_WITHOUT_CLOSED, _VERSION):
         raise WrongVersion(f"expected version {_VERSION}, got {document['ver']!r}: {LATER_RELEASE}")
+    closed = None
+    if document["ver"] == _VERSION:
+        closed = ClosedViews(closed_path, str(document["closed"]))
+    opened = {bytes.fromhex(label): _view(view) for label, view in document["labels"].items()}
     return ClientState(
         hubs={url: _hub(hub) for url, hub in document["hubs"].items()},
-        views={
-            bytes.fromhex(label): _view(document_)
-            for label, document_ in document["labels"].items()
-        },
+        views=LabelViews(opened, closed),
     )
+
+
+def _closed_view(text: str) -> LabelView:
+    try:
+        return _view(json.loads(text))
+    except (ValueError, KeyError, TypeError, AttributeError, Untrusted) as error:
+        raise BadState(
+            f"{_CLOSED_FILE} is damaged ({error}); move state.json away, then: veen resync"
+        ) from error
 
 
 def _hub(value: Any) -> KnownHub:
@@ -366,5 +447,4 @@ class Session:
             self._save(self._state.with_hub(address.url, hub))
 
     def _save(self, new: ClientState) -> None:
-        save_state(self._path, new)
-        self._state = new
+        self._state = save_state(self._path, new)

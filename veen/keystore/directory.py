@@ -70,6 +70,10 @@ class ClientDir:
         return self.root / "state.json"
 
     @property
+    def closed_views(self) -> Path:
+        return self.root / "closed-views.sqlite"
+
+    @property
     def outbox(self) -> Path:
         return self.root / "outbox.sqlite"
 
@@ -204,7 +208,7 @@ class ClientDir:
         if not os.path.lexists(self.keystore):
             raise self.no_identity()
         verify_private_file(self.root.resolve())
-        for path in (self.state, self.outbox, self.receipts):
+        for path in (self.state, self.closed_views, self.outbox, self.receipts):
             if os.path.lexists(path):
                 verify_private_file(path)
 

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veen.client.session import BadState, ClientState, KnownHub, LabelView, load_state, save_state
+from veen.client.closed_views import BadState
+from veen.client.session import ClientState, KnownHub, LabelView, load_state, save_state
 from veen.crypto import SigningKey
 from veen.digest import h
 from veen.errors import Untrusted
@@ -110,9 +111,9 @@ DAMAGE: dict[str, Callable[[dict[str, Any]], object]] = {
 def test_a_file_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     save_state(path, STATE)
-    later = json.dumps({**json.loads(path.read_bytes()), "ver": 2})
+    later = json.dumps({**json.loads(path.read_bytes()), "ver": 3})
     path.write_text(later)
-    with pytest.raises(BadState, match=r"state\.json: expected version 1, got 2.*later release"):
+    with pytest.raises(BadState, match=r"state\.json: expected version 2, got 3.*later release"):
         load_state(path)
     assert path.read_text() == later
 
