@@ -6,7 +6,6 @@ never read, and replaced when the first epoch is closed.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -67,7 +66,7 @@ class ClosedViews:
             db.executemany("INSERT OR REPLACE INTO views VALUES (?, ?)", views.items())
 
     @contextmanager
-    def _verified(self, *, writable: bool = False) -> Iterator[sqlite3.Connection]:
+    def _verified(self, *, writable: bool = False) -> Iterator[sqlite.Connection]:
         """Connect to the file that the state names."""
         if not self._path.exists():
             raise BadState(f"{self._path} is missing, and state.json names it; {_REMEDY}")
@@ -83,7 +82,7 @@ class ClosedViews:
             yield db
 
     @contextmanager
-    def _connected(self, *, writable: bool) -> Iterator[sqlite3.Connection]:
+    def _connected(self, *, writable: bool) -> Iterator[sqlite.Connection]:
         with sqlite.errors_translated(self._path, BadState, _REMEDY):
             db = (
                 sqlite.connect(self._path, synchronous="FULL", pragmas=_PRAGMAS)
