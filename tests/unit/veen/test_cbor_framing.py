@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import cbor2
@@ -109,3 +110,46 @@ def test_another_type_is_not_written(value: object) -> None:
 def test_a_lone_surrogate_is_not_written() -> None:
     with pytest.raises(Malformed, match="lone surrogate at character 2"):
         cbor.dump(["ab\ud800"])
+
+
+READERS: dict[str, Callable[[bytes, int], object]] = {
+    "uint": cbor.uint,
+    "bstr": cbor.bstr,
+    "tstr": cbor.tstr,
+    "array": cbor.array,
+    "map": cbor.mapping,
+    "simple value": cbor.simple,
+}
+SAMPLES = {
+    "uint": "1818",
+    "negative": "20",
+    "bstr": "4161",
+    "tstr": "6161",
+    "array": "8100",
+    "map": "a10000",
+    "tag": "c100",
+    "simple value": "f5",
+}
+
+
+@pytest.mark.parametrize("expected", READERS)
+@pytest.mark.parametrize("given", SAMPLES)
+def test_a_reader_takes_its_type_alone(expected: str, given: str) -> None:
+    raw = b"\x00" + bytes.fromhex(SAMPLES[given])
+    if expected == given:
+        READERS[expected](raw, 1)
+        return
+    with pytest.raises(Malformed, match=f"^expected {expected}, got {given}, at byte 1$"):
+        READERS[expected](raw, 1)
+
+
+@pytest.mark.parametrize("beyond", ["bstr 4261", "tstr 6261", "array 8200", "map a1", "map a20000"])
+def test_a_length_beyond_the_input_is_refused(beyond: str) -> None:
+    name, _, raw = beyond.partition(" ")
+    with pytest.raises(Malformed, match=f"^expected a {name} within the input, .*, at byte 1$"):
+        READERS[name](b"\x00" + bytes.fromhex(raw), 1)
+
+
+def test_no_integer_is_read_beyond_the_input() -> None:
+    with pytest.raises(Malformed, match="truncated at byte 1"):
+        cbor.uint(b"\x00", 1)
