@@ -20,7 +20,7 @@ QueryT = TypeVar("QueryT", bound=WireMap)
 _NUMBERS: Final = {"from_seq", "limit", "after"}
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,19}")
 BodyT = TypeVar("BodyT", bound=WireObject)
-_SMALL_BODY: Final = 65_536
+SMALL_BODY: Final = 65_536
 MAX_VALUES: Final = 16_384
 """The number of values in a JSON body, unless a route has its own limit."""
 
@@ -171,7 +171,7 @@ def bounded_body(bound: int, max_values: int = MAX_VALUES) -> RequestBody:
 
 def small_body() -> RequestBody:
     """The body of a request that carries a few numbers and hashes."""
-    return bounded_body(_SMALL_BODY)
+    return bounded_body(SMALL_BODY)
 
 
 def no_body() -> RequestBody:

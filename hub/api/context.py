@@ -12,7 +12,7 @@ import secrets
 import threading
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Final, cast
@@ -25,7 +25,7 @@ from hub.api.content import RequestRefused
 from hub.metrics import HttpMetrics, http_metrics
 from hub.policy import Policy, PolicyPrincipal
 from hub.sequencer.committer import Outcome, Unavailable
-from hub.sequencer.ipc import SequencerClient
+from hub.sequencer.ipc import QueueBound, SequencerClient
 from hub.settings import HubSettings
 from hub.storage.checkpoints import RecorderFiles
 from hub.storage.datadir import DataDir
@@ -112,27 +112,42 @@ class Admission:
         While the sequencer does not answer, the outcome of these is Unavailable.
         """
         start = time.perf_counter()
-        checked = [self._check(raw) for raw in messages]
-        passed = [verified for verified in checked if isinstance(verified, VerifiedMsg)]
+        checked = [self.check(raw) for raw in messages]
         middle = time.perf_counter()
         try:
-            outcomes: Iterator[Outcome] = iter(self.sequencer.commit(passed))
+            outcomes: Iterable[Outcome] = self.sequencer.commit(passed(checked))
         except Unavailable as error:
             outcomes = repeat(error)
         end = time.perf_counter()
-        results = [
-            SubmitResult(len(raw), verified, next(outcomes))
-            if isinstance(verified, VerifiedMsg)
-            else SubmitResult(len(raw), None, verified)
-            for raw, verified in zip(messages, checked, strict=True)
-        ]
+        results = results_of(messages, checked, outcomes)
         return SubmitBatch(results, 1_000 * (middle - start), 1_000 * (end - middle))
 
-    def _check(self, raw: bytes) -> VerifiedMsg | Rejected:
+    def check(self, raw: bytes) -> Checked:
         try:
             return signed(structural(prefilter(raw, self.limits), self.profiles, self.limits))
         except Rejected as refusal:
             return refusal
+
+
+Checked = VerifiedMsg | Rejected
+"""A message after the stages of a worker."""
+
+
+def passed(checked: Iterable[Checked]) -> list[VerifiedMsg]:
+    return [verified for verified in checked if isinstance(verified, VerifiedMsg)]
+
+
+def results_of(
+    messages: Sequence[bytes], checked: Sequence[Checked], outcomes: Iterable[Outcome]
+) -> list[SubmitResult]:
+    """The result of each message; ``outcomes`` has one for each that passed."""
+    committed = iter(outcomes)
+    return [
+        SubmitResult(len(raw), verified, next(committed))
+        if isinstance(verified, VerifiedMsg)
+        else SubmitResult(len(raw), None, verified)
+        for raw, verified in zip(messages, checked, strict=True)
+    ]
 
 
 class SignatureGuard:
@@ -326,6 +341,7 @@ class Access:
 class HubContext:
     settings: HubSettings
     datadir: DataDir
+    queue: QueueBound
     sequencer: SequencerClient
     admission: Admission
     reader: LogReader
@@ -343,11 +359,13 @@ def install_context(app: Flask, settings: HubSettings, datadir: DataDir) -> None
     reader = LogReader(datadir, settings.limits)
     names = StreamNames(settings.streams, reader)
     registry = CollectorRegistry()
-    sequencer = SequencerClient(datadir, settings.queue_limit, settings.request_timeout_sec)
+    queue = QueueBound(settings.queue_limit)
+    sequencer = SequencerClient(datadir, queue, settings.request_timeout_sec)
     profiles = {profile.profile_id(): profile for profile in settings.profiles}
     app.extensions[_KEY] = HubContext(
         settings=settings,
         datadir=datadir,
+        queue=queue,
         sequencer=sequencer,
         admission=Admission(sequencer, profiles, settings.limits),
         reader=reader,
@@ -363,8 +381,12 @@ def install_context(app: Flask, settings: HubSettings, datadir: DataDir) -> None
     app.after_request(_add_request_id)
 
 
+def new_request_id() -> str:
+    return secrets.token_hex(8)
+
+
 def _set_request_id() -> None:
-    g.request_id = secrets.token_hex(8)
+    g.request_id = new_request_id()
 
 
 def _add_request_id(response: Response) -> Response:
@@ -374,4 +396,8 @@ def _add_request_id(response: Response) -> Response:
 
 def hub_context() -> HubContext:
     """The context of the current application."""
-    return cast("HubContext", current_app.extensions[_KEY])
+    return context_of(current_app)
+
+
+def context_of(app: Flask) -> HubContext:
+    return cast("HubContext", app.extensions[_KEY])

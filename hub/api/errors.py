@@ -21,17 +21,17 @@ _OTHER_VERSION: Final = re.compile(r"/v(?!1(/|$))[0-9]+(/|$)")
 _log = logging.getLogger(__name__)
 
 
-def refusal(error: Rejected | Unavailable) -> ErrorEnvelope:
+def refusal(error: Rejected | Unavailable, request_id: str) -> ErrorEnvelope:
     """The envelope of a failed message, for a batch result or for a response of its own."""
     if isinstance(error, Unavailable):
-        return _envelope(Code.UNAVAILABLE, str(error), retry_after=RETRY_SEC)
+        return envelope(Code.UNAVAILABLE, str(error), retry_after=RETRY_SEC, request_id=request_id)
     failure = error.failure
     detail: dict[str, Any] = {"stage": failure.stage.value, "detail_enum": failure.detail_enum}
     if error.stream_seq is not None:
         detail["stream_seq"] = error.stream_seq
     if error.receipt is not None:
         detail["receipt"] = error.receipt
-    return _envelope(failure.code, error.message, detail, error.retry_after)
+    return envelope(failure.code, error.message, detail, error.retry_after, request_id=request_id)
 
 
 def install(app: Flask) -> None:
@@ -44,25 +44,43 @@ def install(app: Flask) -> None:
     app.register_error_handler(Exception, _unexpected)
 
 
-def _envelope(
-    code: Code, message: str, detail: dict[str, Any] | None = None, retry_after: int | None = None
+def envelope(
+    code: Code,
+    message: str,
+    detail: dict[str, Any] | None = None,
+    retry_after: int | None = None,
+    *,
+    request_id: str,
 ) -> ErrorEnvelope:
     return ErrorEnvelope(
         code=code.value,
         message=message,
         detail=detail,
         retry_after=retry_after,
-        request_id=g.request_id,
+        request_id=request_id,
     )
 
 
-def _send(envelope: ErrorEnvelope) -> ResponseReturnValue:
-    response = answer(envelope, Code(envelope.code).http_status)
-    if envelope.retry_after is not None:
-        response.headers["Retry-After"] = str(envelope.retry_after)
-    if envelope.code == Code.UNAUTHORIZED.value:
-        response.headers["WWW-Authenticate"] = 'Bearer realm="veen", Signature realm="veen"'
+def _envelope(
+    code: Code, message: str, detail: dict[str, Any] | None = None, retry_after: int | None = None
+) -> ErrorEnvelope:
+    return envelope(code, message, detail, retry_after, request_id=g.request_id)
+
+
+def _send(error: ErrorEnvelope) -> ResponseReturnValue:
+    response = answer(error, Code(error.code).http_status)
+    response.headers.extend(error_headers(error))
     return response
+
+
+def error_headers(error: ErrorEnvelope) -> list[tuple[str, str]]:
+    """The headers of an error, besides those of every response."""
+    headers = []
+    if error.retry_after is not None:
+        headers.append(("Retry-After", str(error.retry_after)))
+    if error.code == Code.UNAUTHORIZED.value:
+        headers.append(("WWW-Authenticate", 'Bearer realm="veen", Signature realm="veen"'))
+    return headers
 
 
 def _refused(error: RequestRefused) -> ResponseReturnValue:
@@ -70,7 +88,7 @@ def _refused(error: RequestRefused) -> ResponseReturnValue:
 
 
 def _failed(error: Rejected | Unavailable) -> ResponseReturnValue:
-    return _send(refusal(error))
+    return _send(refusal(error, g.request_id))
 
 
 def _missing(error: Missing | NotFound) -> ResponseReturnValue:
@@ -93,7 +111,11 @@ def _http(error: HTTPException) -> ResponseReturnValue:
 
 
 def _unexpected(error: Exception) -> ResponseReturnValue:
+    return _send(internal_error(error, g.request_id))
+
+
+def internal_error(error: Exception, request_id: str) -> ErrorEnvelope:
     """Handle a bug: the traceback goes to the log, its request id to the client."""
-    _log.error("request %s failed", g.request_id, exc_info=error)
+    _log.error("request %s failed", request_id, exc_info=error)
     message = "internal error of the hub; see its log for this request_id"
-    return _send(_envelope(Code.UNAVAILABLE, message, retry_after=RETRY_SEC))
+    return envelope(Code.UNAVAILABLE, message, retry_after=RETRY_SEC, request_id=request_id)

@@ -10,7 +10,7 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from flask import Blueprint, Response, g
@@ -31,6 +31,7 @@ from hub.api.errors import refusal
 from hub.metrics import HttpMetrics
 from hub.storage.reader import LogReader, Missing
 from veen.errors import Code, Failure, Malformed, Rejected
+from veen.limits import Limits
 from veen.receipt import Receipt
 from veen.wire import cbor
 from veen.wire.api import (
@@ -134,20 +135,37 @@ def submit() -> Response:
 def submit_batch() -> Response:
     hub = hub_context()
     is_cbor = request_format() is ContentFormat.CBOR
-    bound = MAX_BATCH_BYTES if is_cbor else _json_batch_bound(hub)
+    bound = MAX_BATCH_BYTES if is_cbor else json_batch_bound(hub.settings.limits)
     body = bounded_body(bound, MAX_BATCH * _VALUES_PER_MESSAGE)
-    if is_cbor:
+    messages = batch_messages(body)
+    results = _submit(hub, messages).results
+    if answer_format() is ContentFormat.CBOR:
+        encoded = encode_results(results, g.request_id)
+        return Response(encoded, mimetype=ContentFormat.CBOR.value)
+    return answer(_batch_response(results, g.request_id))
+
+
+def batch_messages(body: RequestBody) -> Sequence[bytes]:
+    """The messages of a batch, or RequestRefused."""
+    if body.format is ContentFormat.CBOR:
         _verify_announced(body)
     request = body.envelope(BatchRequest)
     if len(request.msgs) > MAX_BATCH:
         raise _too_many(len(request.msgs))
-    results = _submit(hub, request.msgs).results
+    return request.msgs
+
+
+def encode_results(results: Sequence[SubmitResult], request_id: str) -> bytes:
+    """The response to a batch in CBOR."""
     receipts = [result.outcome for result in results if isinstance(result.outcome, bytes)]
-    if len(receipts) == len(results) and answer_format() is ContentFormat.CBOR:
-        encoded = encode_receipts(receipts, SERVER_VERSION)
-        return Response(encoded, mimetype=ContentFormat.CBOR.value)
-    answers = tuple(_result(result) for result in results)
-    return answer(BatchResponse(results=answers, server_version=SERVER_VERSION))
+    if len(receipts) == len(results):
+        return encode_receipts(receipts, SERVER_VERSION)
+    return _batch_response(results, request_id).encode()
+
+
+def _batch_response(results: Sequence[SubmitResult], request_id: str) -> BatchResponse:
+    answers = tuple(_result(result, request_id) for result in results)
+    return BatchResponse(results=answers, server_version=SERVER_VERSION)
 
 
 def _submit(hub: HubContext, messages: Sequence[bytes]) -> SubmitBatch:
@@ -157,19 +175,31 @@ def _submit(hub: HubContext, messages: Sequence[bytes]) -> SubmitBatch:
         batch = hub.admission.take(messages)
     finally:
         hub.metrics.queue_depth.dec(len(messages))
-    for result in batch.results:
-        if isinstance(result.outcome, Rejected):
-            _attach_first_receipt(hub.reader, result, result.outcome)
+    attach_first_receipts(hub.reader, batch.results)
     record(batch, hub.metrics, g.request_id)
     hub.metrics.end_to_end_latency.observe(1_000 * (time.perf_counter() - start))
     return batch
 
 
-def _attach_first_receipt(reader: LogReader, result: SubmitResult, refused: Rejected) -> None:
+def attach_first_receipts(reader: LogReader, results: Iterable[SubmitResult]) -> None:
     """Add the first receipt to the refusal of a duplicate: its client may have lost the response.
 
     This keeps submits idempotent. The signature shows that it is the same client.
     """
+    for result in results:
+        refused = result.outcome
+        if isinstance(refused, Rejected) and has_first_receipt(result):
+            _attach_first_receipt(reader, result, refused)
+
+
+def has_first_receipt(result: SubmitResult) -> bool:
+    """Whether a message was refused because it, or its successor, is in the log."""
+    refused = result.outcome
+    known = isinstance(refused, Rejected) and refused.stream_seq is not None
+    return known and result.verified is not None
+
+
+def _attach_first_receipt(reader: LogReader, result: SubmitResult, refused: Rejected) -> None:
     if result.verified is None or refused.stream_seq is None:
         return
     try:
@@ -178,17 +208,22 @@ def _attach_first_receipt(reader: LogReader, result: SubmitResult, refused: Reje
         return
 
 
-def _json_batch_bound(hub: HubContext) -> int:
+def submit_bound(limits: Limits, format_: ContentFormat) -> int:
+    """The size limit of the body of a submit."""
+    factor = 2 if format_ is ContentFormat.JSON else 1
+    return factor * limits.max_msg_bytes + _ENVELOPE_BYTES
+
+
+def json_batch_bound(limits: Limits) -> int:
     """The size limit of a batch in JSON: at least one message of any size must fit."""
-    return max(MAX_JSON_BATCH_BYTES, 2 * hub.settings.limits.max_msg_bytes + _ENVELOPE_BYTES)
+    return max(MAX_JSON_BATCH_BYTES, submit_bound(limits, ContentFormat.JSON))
 
 
 def _submit_body(hub: HubContext) -> RequestBody:
     """The body of a submit; one too large for any message fails the prefilter (spec 8.1)."""
-    format_, max_bytes = request_format(), hub.settings.limits.max_msg_bytes
-    bound = (2 * max_bytes if format_ is ContentFormat.JSON else max_bytes) + _ENVELOPE_BYTES
+    format_ = request_format()
     try:
-        return read_body(format_, bound)
+        return read_body(format_, submit_bound(hub.settings.limits, format_))
     except BodyTooLarge as error:
         refused = Rejected(Failure.SIZE_PREFILTER, str(error))
         record(
@@ -197,10 +232,10 @@ def _submit_body(hub: HubContext) -> RequestBody:
         raise refused from error
 
 
-def _result(result: SubmitResult) -> BatchResult:
+def _result(result: SubmitResult, request_id: str) -> BatchResult:
     if isinstance(result.outcome, bytes):
         return BatchResult(receipt=result.outcome)
-    return BatchResult(error=refusal(result.outcome))
+    return BatchResult(error=refusal(result.outcome, request_id))
 
 
 def _verify_announced(body: RequestBody) -> None:

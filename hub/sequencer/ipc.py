@@ -2,7 +2,7 @@
 
 Both are processes of one hub. A request is a byte for its kind and a body; an answer is a body.
 Bodies are CBOR, except for submits, whose messages are packed for speed. ``SequencerClient`` has a
-connection per thread and bounds the number of messages that wait.
+connection per thread; ``QueueBound`` bounds the number of messages that wait.
 """
 
 from __future__ import annotations
@@ -128,25 +128,47 @@ class HubTimes(NamedTuple):
         return max(0, self.hub_ts - self.clock)
 
 
-class SequencerClient:
-    """A thread-safe client; more than ``queue_limit`` waiting messages are refused."""
+class QueueBound:
+    """The number of messages of a worker that wait for the sequencer. Thread-safe."""
 
-    def __init__(self, datadir: DataDir, queue_limit: int, timeout_sec: float = 30) -> None:
-        self._datadir = datadir
-        self._queue_limit = queue_limit
-        self._timeout_sec = timeout_sec
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._waiting = 0
         self._guard = threading.Lock()
-        self._local = threading.local()
 
-    @property
-    def waiting(self) -> int:
-        return self._waiting
+    def take(self, count: int) -> None:
+        """Count messages that will wait, or raise Unavailable if there would be too many."""
+        with self._guard:
+            if self._waiting and self._waiting + count > self._limit:
+                raise Unavailable(f"the queue is full: {self._waiting} messages are waiting")
+            self._waiting += count
+
+    def release(self, count: int) -> None:
+        with self._guard:
+            self._waiting -= count
+
+    @contextmanager
+    def reserve(self, count: int) -> Iterator[None]:
+        self.take(count)
+        try:
+            yield
+        finally:
+            self.release(count)
+
+
+class SequencerClient:
+    """A thread-safe client; messages beyond ``queue`` are refused."""
+
+    def __init__(self, datadir: DataDir, queue: QueueBound, timeout_sec: float = 30) -> None:
+        self._datadir = datadir
+        self._queue = queue
+        self._timeout_sec = timeout_sec
+        self._local = threading.local()
 
     def commit(self, messages: Sequence[VerifiedMsg]) -> list[Outcome]:
         if not messages:
             return []
-        with self._reserve(len(messages)):
+        with self._queue.reserve(len(messages)):
             return unpack_outcomes(self._ask(pack_submit(messages)))
 
     def authorize(self, token: CapToken) -> TokenRow:
@@ -181,7 +203,7 @@ class SequencerClient:
         return times
 
     def _perform(self, kind: int, body: Any) -> Any:
-        with self._reserve(1):
+        with self._queue.reserve(1):
             status, value = cbor2.loads(self._ask(pack(kind, body)))
         if status == "ok":
             return value
@@ -213,15 +235,3 @@ class SequencerClient:
             raise Unavailable("the sequencer is not running") from error
         self._local.connection = Connection(connection.detach())
         return cast("Connection", self._local.connection)
-
-    @contextmanager
-    def _reserve(self, count: int) -> Iterator[None]:
-        with self._guard:
-            if self._waiting and self._waiting + count > self._queue_limit:
-                raise Unavailable(f"the queue is full: {self._waiting} messages are waiting")
-            self._waiting += count
-        try:
-            yield
-        finally:
-            with self._guard:
-                self._waiting -= count

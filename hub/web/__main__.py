@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from hub.api.app import create_app
 from hub.supervisor import begin_as_child, parse_launch
+from hub.web.application import HubApplication
+from veen.system.asgi_server import event_options
 from veen.system.http_server import ServiceApplication
 
 
@@ -13,7 +14,11 @@ def main(arguments: list[str]) -> int:
     launch = parse_launch(arguments)
     begin_as_child(launch)
     settings = launch.settings()
-    ServiceApplication(settings, lambda: create_app(settings, launch.datadir)).run()
+    ServiceApplication(
+        settings,
+        lambda: HubApplication(settings, launch.datadir),
+        options=event_options(settings),
+    ).run()
     return 0
 
 

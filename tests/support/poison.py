@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hub.admission import VerifiedMsg
-from hub.sequencer.ipc import SequencerClient
+from hub.sequencer.ipc import QueueBound, SequencerClient
 from hub.storage.datadir import DataDir
 from veen.crypto import AEAD_KEY_BYTES, HpkeSender, SigningKey, aead_encrypt, hpke_public_key
 from veen.digest import h
@@ -114,7 +114,7 @@ def _with_header(place: SealPlace, header: bytes, recipient: bytes) -> bytes:
 
 
 def plant(data: Path, messages: Sequence[Msg]) -> list[Receipt]:
-    outcomes = SequencerClient(DataDir(data), 64).commit(
+    outcomes = SequencerClient(DataDir(data), QueueBound(64)).commit(
         [VerifiedMsg.of(message) for message in messages]
     )
     result = []

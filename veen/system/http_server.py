@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +18,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from selectors import EVENT_READ
 from threading import Lock
+from types import MappingProxyType
 from typing import Any, ClassVar, Final, Protocol
 
 from gunicorn.app.base import BaseApplication
@@ -29,6 +30,8 @@ SLOWEST_BYTES_PER_SEC: Final = 16_384
 GRACE_UNDER_LOAD_SEC: Final = 1.0
 """The grace for slow clients while other requests wait for a thread."""
 _TURN_SEC: Final = 0.25
+IDLE_SEC: Final = 30
+"""The time after which a connection without a request is closed."""
 AEAD_CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """The suites of TLS 1.2 in OpenSSL's syntax: forward secrecy and AEAD; those of 1.3 are AEAD."""
 
@@ -210,7 +213,8 @@ class ServerSettings(Protocol):
 class ServiceApplication(BaseApplication):  # type: ignore[misc]
     """A gunicorn application; ``create_app`` makes the WSGI application in each worker.
 
-    ``when_ready`` is called when connections are accepted, before the workers start.
+    ``when_ready`` is called when connections are accepted, before the workers start. ``options``
+    of gunicorn replace those of ``server_options``.
     """
 
     def __init__(
@@ -218,14 +222,16 @@ class ServiceApplication(BaseApplication):  # type: ignore[misc]
         settings: ServerSettings,
         create_app: Callable[[], object],
         when_ready: Callable[[], None] = lambda: None,
+        options: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self._settings = settings
         self._create_app = create_app
         self._when_ready = when_ready
+        self._options = options
         super().__init__()
 
     def load_config(self) -> None:
-        for key, value in server_options(self._settings).items():
+        for key, value in {**server_options(self._settings), **self._options}.items():
             self.cfg.set(key, value)
         self.cfg.set("when_ready", lambda _server: self._when_ready())
 
@@ -244,7 +250,7 @@ def server_options(settings: ServerSettings) -> dict[str, Any]:
         "worker_class": DeadlineWorker,
         "worker_connections": 1_000,
         "backlog": 512,
-        "keepalive": 30,
+        "keepalive": IDLE_SEC,
         "timeout": 2 * settings.request_timeout_sec,
         "graceful_timeout": settings.request_timeout_sec,
         "loglevel": "warning",

@@ -17,7 +17,7 @@ from hub.clock import ClockStepped, HubClock
 from hub.metrics import sequencer_metrics
 from hub.policy import Policy
 from hub.sequencer.committer import Unavailable
-from hub.sequencer.ipc import SequencerClient
+from hub.sequencer.ipc import QueueBound, SequencerClient
 from hub.sequencer.service import Sequencer
 from hub.settings import BadHubSettings, HubSettings, parse
 from hub.storage.datadir import DataDir
@@ -130,7 +130,7 @@ def running(tmp_path: Path) -> Iterator[Running]:
     sequencer.observe_clock(sequencer_metrics(registry).clock_read)
     thread = threading.Thread(target=sequencer.run)
     thread.start()
-    yield Running(datadir, times, SequencerClient(datadir, 16), registry, sequencer)
+    yield Running(datadir, times, SequencerClient(datadir, QueueBound(16)), registry, sequencer)
     sequencer.stop()
     thread.join()
 
