@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import signal
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -136,6 +137,12 @@ class EventProtocol(ASGIProtocol):  # type: ignore[misc]
         """No service has WebSockets: the request is served as one without an upgrade."""
         return False
 
+    def _will_close(self, request: Any, response_requires_close: bool) -> bool:
+        """Close after a response that comes before its body was read to the end."""
+        receiver = self._body_receiver
+        unread = receiver is not None and (receiver.buffered or not self.progress.is_read)
+        return bool(unread or super()._will_close(request, response_requires_close))
+
     def _arm_keepalive_timer(self) -> None:
         """Close if the client has finished sending; ``EventWorker.turn`` ends an idle wait."""
         if self._has_ended:
@@ -184,6 +191,14 @@ class EventWorker(ASGIWorker):  # type: ignore[misc]
         self.worker_connections: int = min(self.cfg.worker_connections, most)
         super().init_process()
 
+    def init_signals(self) -> None:
+        """Let a signal end the process while it starts.
+
+        uvloop loses a signal that arrives before the loop runs, so its handlers are set then.
+        """
+        for number in self.SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+
     def handle_exit_signal(self) -> None:
         super().handle_exit_signal()
         self._stopping.set()
@@ -216,6 +231,7 @@ class EventWorker(ASGIWorker):  # type: ignore[misc]
                 line.abort()
 
     async def _serve(self) -> None:
+        super().init_signals()
         context = self._get_ssl_context()
         handshake = {"ssl_handshake_timeout": self.limits.request_sec} if context else {}
         for listener in self.sockets:

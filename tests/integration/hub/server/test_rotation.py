@@ -128,7 +128,8 @@ def _refuses_other_than_aead(hub: Any, cert: Path) -> None:
             if taken:
                 old.wrap_socket(line, server_hostname="127.0.0.1").close()
                 continue
-            with pytest.raises(ssl.SSLError, match="HANDSHAKE_FAILURE"):
+            # The event loop closes the connection; it does not send the alert.
+            with pytest.raises(ssl.SSLError, match="UNEXPECTED_EOF|HANDSHAKE_FAILURE"):
                 old.wrap_socket(line, server_hostname="127.0.0.1")
 
 
