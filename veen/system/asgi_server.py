@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
+import uvloop
 from gunicorn.arbiter import Arbiter
 from gunicorn.asgi.protocol import ASGIProtocol
 from gunicorn.sock import ssl_context
@@ -187,14 +188,20 @@ class EventWorker(ASGIWorker):  # type: ignore[misc]
         """Accept ``threads``: the application uses them."""
 
     def init_process(self) -> None:
+        self.init_signals()  # before anything that takes time
         most = _raise_file_limit() - _SPARE_FILES
         self.worker_connections: int = min(self.cfg.worker_connections, most)
         super().init_process()
 
+    def _setup_event_loop(self) -> None:
+        self.loop = uvloop.new_event_loop()
+        asyncio.set_event_loop(self.loop)
+
     def init_signals(self) -> None:
         """Let a signal end the process while it starts.
 
-        uvloop loses a signal that arrives before the loop runs, so its handlers are set then.
+        A new process has the handlers of the arbiter, and uvloop loses a signal that arrives
+        before the loop runs; the handlers of the worker are set when it does.
         """
         for number in self.SIGNALS:
             signal.signal(number, signal.SIG_DFL)
@@ -233,10 +240,13 @@ class EventWorker(ASGIWorker):  # type: ignore[misc]
     async def _serve(self) -> None:
         super().init_signals()
         context = self._get_ssl_context()
-        handshake = {"ssl_handshake_timeout": self.limits.request_sec} if context else {}
+        handshake_sec = self.limits.request_sec if context else None
         for listener in self.sockets:
             server = await self.loop.create_server(
-                lambda: EventProtocol(self), sock=listener.sock, ssl=context, **handshake
+                lambda: EventProtocol(self),
+                sock=listener.sock,
+                ssl=context,
+                ssl_handshake_timeout=handshake_sec,
             )
             self.servers.append(server)
         while self.alive and self.ppid == os.getppid():
@@ -299,7 +309,6 @@ def event_options(settings: ServerSettings) -> dict[str, Any]:
     return {
         "worker_class": EventWorker,
         "worker_connections": MOST_CONNECTIONS,
-        "asgi_loop": "uvloop",
         "asgi_lifespan": "off",
         "http_parser": "python",
     }
