@@ -47,7 +47,8 @@ class BodyMemory:
     def take(self, count: int) -> None:
         if self.held + count > self._limit:
             raise Unavailable(
-                f"the bodies of other requests take {self.held} of {self._limit} bytes: retry"
+                f"the worker holds {self.held} bytes of bodies, expected at most {self._limit} "
+                f"with {count} more: retry"
             )
         self.held += count
 

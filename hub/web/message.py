@@ -42,7 +42,7 @@ class RequestHead:
             and b"transfer-encoding" not in headers
             and not scope["query_string"]
         )
-        announced = None if length is None or not length.isdigit() else int(length)
+        announced = None if length is None else int(length)  # the parser accepts digits alone
         return cls(scope["method"], scope["path"], content_type, announced, is_plain)
 
     @property

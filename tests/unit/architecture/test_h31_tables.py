@@ -22,9 +22,12 @@ KNOWN = {
     ("bridge/standalone_verifier.py", "normalize"),
     # Compared with a word of ASCII, which nothing else becomes in lower case.
     ("hub/api/context.py", "lower"),
+    ("hub/web/message.py", "lower"),
     ("recorder/api/auth.py", "lower"),
     ("recorder/anchor/rfc3161.py", "lower"),
     ("veen/objects/store.py", "lower"),
+    # The name of a header, which the parser has matched with a token of ASCII.
+    ("hub/web/wsgi.py", "upper"),
 }
 
 

@@ -129,7 +129,7 @@ def _refuses_other_than_aead(hub: Any, cert: Path) -> None:
                 old.wrap_socket(line, server_hostname="127.0.0.1").close()
                 continue
             # The event loop closes the connection; it does not send the alert.
-            with pytest.raises(ssl.SSLError, match="UNEXPECTED_EOF|HANDSHAKE_FAILURE"):
+            with pytest.raises(ssl.SSLError, match=r"UNEXPECTED_EOF|HANDSHAKE_FAILURE"):
                 old.wrap_socket(line, server_hostname="127.0.0.1")
 
 
