@@ -75,5 +75,8 @@ class HubApplication:
         if route is not None and is_short:
             reply = await route(body, new_request_id())
             if reply is not None:
+                held.add_receipts(len(reply.body))
                 return reply
-        return await self._flask.answer(scope, body)
+        reply = await self._flask.answer(scope, body)
+        held.add(len(reply.body))
+        return reply

@@ -1,7 +1,7 @@
 """The bodies of requests, read in the event loop before anything else is done with them.
 
 A slow body holds no thread. A body has a size limit that depends on its route; the bodies that a
-worker holds together have one, too.
+worker holds together have one, too, with the responses that their clients have not taken.
 """
 
 from __future__ import annotations
@@ -26,19 +26,25 @@ class Disconnected(Exception):
 
 
 class HeldBytes:
-    """The bytes of one body, counted in the memory of its worker."""
+    """The bytes of one body and its response, counted in the memory of the worker."""
 
     def __init__(self, memory: BodyMemory) -> None:
         self._memory = memory
         self.count = 0
 
     def add(self, count: int) -> None:
+        """Count bytes, or raise Unavailable above the limit."""
         self._memory.take(count)
+        self.count += count
+
+    def add_receipts(self, count: int) -> None:
+        """Count the bytes of a response that is not refused: its messages are committed."""
+        self._memory.held += count
         self.count += count
 
 
 class BodyMemory:
-    """The bytes of all bodies that a worker holds, with a limit. For one event loop."""
+    """The bytes of all bodies and responses of a worker, with a limit. For one event loop."""
 
     def __init__(self, limit: int = MAX_HELD_BYTES) -> None:
         self._limit = limit
@@ -47,8 +53,8 @@ class BodyMemory:
     def take(self, count: int) -> None:
         if self.held + count > self._limit:
             raise Unavailable(
-                f"the worker holds {self.held} bytes of bodies, expected at most {self._limit} "
-                f"with {count} more: retry"
+                f"the worker holds {self.held} bytes of requests and responses, expected at most "
+                f"{self._limit} with {count} more: retry"
             )
         self.held += count
 

@@ -121,6 +121,24 @@ def test_slow_bodies_are_cut_off_and_a_steady_one_is_not(
         assert all(line.is_closed() for line in slow)
 
 
+def test_responses_that_nobody_reads_take_bounded_memory(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Each asks for a page of 8 MiB; a worker holds 128 MiB of them."""
+    toml = 'admission = "open"\nreads = "open"\nworkers = 1\n'
+    with hub_process.hub_in(tmp_path_factory.mktemp("pages"), toml) as hub, ExitStack() as stack:
+        client = hub.client()
+        writer = client.writer(spec_objects.key("alice"), "record/a")
+        for number in range(9):
+            client.submit(writer.msg(b"%d" % number * 1_000_000))
+        page = post("/v1/stream", cbor2.dumps({1: 1, 2: writer.label, 3: 1}))
+        lines = [stack.enter_context(raw_line(hub.port, page)) for _ in range(40)]
+        statuses = [line.socket.recv(12) for line in lines]
+        assert set(statuses) == {b"HTTP/1.1 200", b"HTTP/1.1 503"}
+        assert statuses.count(b"HTTP/1.1 200") < 20
+        client.submit(writer.msg(b"still served"))
+
+
 def test_a_stop_lets_requests_under_way_end(tmp_path_factory: pytest.TempPathFactory) -> None:
     with hub_process.hub_in(tmp_path_factory.mktemp("stop"), TOML) as hub, ExitStack() as stack:
         client = hub.client()

@@ -96,7 +96,7 @@ def test_bodies_of_a_worker_have_a_limit_together() -> None:
     with memory.holding() as other:
         other.add(7)
         assert read([b"abc"], 3, 10, memory) == b"abc"
-        with pytest.raises(Unavailable, match=r"holds 9 bytes of bodies, .* 10 with 2"):
+        with pytest.raises(Unavailable, match=r"holds 9 bytes .* at most 10 with 2 more"):
             read([b"ab", b"cd"], 4, 10, memory)
         assert memory.held == 7
     assert memory.held == 0
