@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import cbor2
@@ -190,3 +191,17 @@ def _replace_a_worker(hub: Any) -> None:
         return len(set(web_processes(hub)[1]) - {before[0]}) == len(before)
 
     hub_process.wait_until(is_replaced, 30, "another worker")
+
+
+def test_a_certificate_that_cannot_be_read_ends_the_hub(tmp_path: Path) -> None:
+    """It must not serve without TLS."""
+    cert = tmp_path / "cert.pem"
+    cert.write_text("not a certificate")
+    hub = hub_process.HubProcess(tmp_path, "--tls-cert", cert, "--tls-key", cert)
+    hub.launch()
+    assert hub.process is not None
+    try:
+        assert hub.process.wait(60) != 0
+    finally:
+        hub.destroy()
+    assert "cert" in hub.log.read_text()

@@ -18,7 +18,8 @@ from hub.storage.datadir import DataDir
 
 
 def msg(number: int) -> VerifiedMsg:
-    return VerifiedMsg(b"%d" % number, *[bytes(32)] * 3, number, 0, None, bytes(32))
+    zero = bytes(32)
+    return VerifiedMsg(b"%d" % number, zero, zero, zero, number, 0, None, zero)
 
 
 class Peer:
