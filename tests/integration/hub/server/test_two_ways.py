@@ -202,14 +202,14 @@ def test_receipts_have_the_same_form_by_all_ways(hub: Any, threaded_port: int, s
         single, batched = bob.msg(b"one"), [bob.msg(b"two"), bob.msg(b"three")]
         alone = ask(port, post("/v1/submit", msg_bytes(single), *lines))
         together = ask(port, post("/v1/submit_batch", batch_bytes(batched), *lines))
-        one, several = cbor2.loads(alone.body), cbor2.loads(together.body)
-        log.add(single, one[2])
+        submitted, several = cbor2.loads(alone.body), cbor2.loads(together.body)
+        log.add(single, submitted[2])
         for msg, result in zip(batched, several[2], strict=True):
             log.add(msg, result[1])
         for response in (alone, together):
             for name in UNCOMPARED:
                 del response.headers[name]
-        forms.append((alone.headers, set(one), together.headers, set(several), one[3]))
+        forms.append((alone.headers, set(submitted), together.headers, set(several), submitted[3]))
     assert forms[0] == forms[1] == forms[2]
 
 
