@@ -79,4 +79,4 @@ class HubApplication:
                 return reply
         reply = await self._flask.answer(scope, body)
         held.add(len(reply.body))
-        return reply
+        return reply.closing() if len(body) > bound else reply

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from hub.api.content import ContentFormat
 from hub.api.errors import error_headers
 from veen.errors import Code
+from veen.system.asgi_server import CLOSE
 from veen.wire.api import ErrorEnvelope
 
 Message = MutableMapping[str, Any]
@@ -74,6 +75,10 @@ class Reply:
         headers = _headers(format_, body, request_id)
         more = [(name.encode(), value.encode()) for name, value in error_headers(error)]
         return cls(Code(error.code).http_status, [*headers[:-1], *more, headers[-1]], body)
+
+    def closing(self) -> Reply:
+        """The response, after which the connection is closed."""
+        return replace(self, headers=[*self.headers, CLOSE])
 
     async def send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status, "headers": self.headers})

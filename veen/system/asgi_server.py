@@ -13,7 +13,7 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -27,6 +27,8 @@ from veen.system.http_server import IDLE_SEC, SLOWEST_BYTES_PER_SEC, ServerSetti
 
 TURN_SEC: Final = 0.25
 _IDLE_TURN_SEC: Final = 1.0
+CLOSE: Final = (b"Connection", b"close")
+"""The header of a response after which the connection is closed."""
 _STARVED_SEC: Final = 4 * TURN_SEC
 MOST_CONNECTIONS: Final = 4_096
 _SPARE_FILES: Final = 128
@@ -77,6 +79,7 @@ class EventProtocol(ASGIProtocol):  # type: ignore[misc]
         self._body_sec = worker.limits.body_sec
         self.progress = RequestProgress(time.monotonic())
         self._has_ended = False
+        self._closes = False
         self._discards = False
 
     def connection_made(self, transport: Any) -> None:
@@ -132,7 +135,7 @@ class EventProtocol(ASGIProtocol):  # type: ignore[misc]
             self._begin(pipelined)
         else:
             self.progress.is_answered = True
-        return keeps
+        return keeps and not self._closes
 
     def _is_websocket_upgrade(self, _request: Any) -> bool:
         """No service has WebSockets: the request is served as one without an upgrade."""
@@ -150,12 +153,14 @@ class EventProtocol(ASGIProtocol):  # type: ignore[misc]
             self._keepalive_timeout()
 
     def _send_response_start(
-        self, status: int, headers: Iterable[tuple[bytes, bytes]], request: Any, close: bool = False
+        self, status: int, headers: Sequence[tuple[bytes, bytes]], request: Any, close: bool = False
     ) -> None:
-        """Send the headers that gunicorn's other workers send."""
-        connection = b"close" if close else b"keep-alive"
-        own = [(b"Server", b"gunicorn"), (b"Connection", connection)]
-        super()._send_response_start(status, [*own, *headers], request, close)
+        """Send the headers that gunicorn's other workers send; CLOSE ends the connection."""
+        given = [header for header in headers if header != CLOSE]
+        self._closes = close or CLOSE in headers
+        connection = CLOSE if self._closes else (b"Connection", b"keep-alive")
+        own = [(b"Server", b"gunicorn"), connection]
+        super()._send_response_start(status, [*own, *given], request, self._closes)
 
     def _close_transport(self) -> None:
         """Close; after an early response the rest of the body is discarded for a moment.

@@ -93,6 +93,16 @@ def test_a_refusal_reaches_a_client_that_still_sends(hub: Any) -> None:
         assert line.is_closed()
 
 
+def test_a_body_that_ends_just_past_its_limit_closes_the_connection(hub: Any) -> None:
+    """Whether or not its last bytes have arrived when it is refused."""
+    limit = 1_048_576 + 1_024
+    for size, step in ((limit + 1, limit + 1), (limit + 1, 65_536), (limit + 70_000, 131_072)):
+        with raw_line(hub.port, chunked("/v1/submit", bytes(size), step)) as line:
+            answer = line.response()
+            assert (answer.status, answer.headers["Connection"]) == (413, "close")
+            assert line.is_closed()
+
+
 def test_submits_go_on_beside_idle_connections_and_slow_bodies(hub: Any, writer: Any) -> None:
     with ExitStack() as stack:
         for first, count in ((b"", IDLE), (ONE_BYTE, SLOW)):
