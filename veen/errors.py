@@ -38,6 +38,10 @@ class Untrusted(VeenError):
     """Evidence that does not prove what it claims."""
 
 
+class BadState(VeenError):
+    """A state file of a client that cannot be read; nothing is sent from it."""
+
+
 class Unopenable(Untrusted):
     """Sealed content that cannot be opened here.
 

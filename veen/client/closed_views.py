@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from veen.errors import VeenError
+from veen.errors import BadState
 from veen.system import sqlite
 
 _SCHEMA: Final = sqlite.Schema("""
@@ -22,10 +22,6 @@ INSERT INTO owner VALUES (lower(hex(randomblob(16))));
 _REMEDY: Final = "restore it, or move state.json away, then: veen resync"
 _PRAGMAS: Final = {"journal_mode": "DELETE"}
 """A client directory is copied and renamed as a whole; a write-ahead log would be a second file."""
-
-
-class BadState(VeenError):
-    """A state file that cannot be read; nothing is sent from it."""
 
 
 class ClosedViews:

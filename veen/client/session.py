@@ -13,13 +13,12 @@ from collections.abc import ItemsView, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import RLock
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from veen.checkpoint import Checkpoint
-from veen.client.closed_views import BadState, ClosedViews
 from veen.client.hub_api import HubApi
 from veen.client.transport import HubAddress
-from veen.errors import LATER_RELEASE, Malformed, Untrusted, WrongVersion
+from veen.errors import LATER_RELEASE, BadState, Malformed, Untrusted, WrongVersion
 from veen.hub_identity import HubIdentity, followed_identity, pinned_identity
 from veen.invariants import NEW_CLIENT, ClientCursor, Rules
 from veen.keystore.card import Identity
@@ -30,6 +29,9 @@ from veen.proofs import RangeProof
 from veen.receipt import Receipt
 from veen.system import durable
 from veen.system.environment import Runtime
+
+if TYPE_CHECKING:
+    from veen.client.closed_views import ClosedViews
 
 _VERSION = 2
 _WITHOUT_CLOSED = 1
@@ -213,7 +215,7 @@ def save_state(path: Path, state: ClientState) -> ClientState:
     views = _layered(state.views)
     closing, closed = views.closing(), views.closed
     if closing:
-        closed = closed or ClosedViews.create(path.with_name(_CLOSED_FILE))
+        closed = closed or _closed_views().create(path.with_name(_CLOSED_FILE))
         closed.put({label: json.dumps(_plain_view(view)) for label, view in closing.items()})
     opened = {label: view for label, view in views.opened.items() if label not in closing}
     _write_state(path, state, opened, closed)
@@ -263,12 +265,19 @@ def _parse(document: Any, closed_path: Path) -> ClientState:
         raise WrongVersion(f"expected version {_VERSION}, got {document['ver']!r}: {LATER_RELEASE}")
     closed = None
     if document["ver"] == _VERSION:
-        closed = ClosedViews(closed_path, str(document["closed"]))
+        closed = _closed_views()(closed_path, str(document["closed"]))
     opened = {bytes.fromhex(label): _view(view) for label, view in document["labels"].items()}
     return ClientState(
         hubs={url: _hub(hub) for url, hub in document["hubs"].items()},
         views=LabelViews(opened, closed),
     )
+
+
+def _closed_views() -> type[ClosedViews]:
+    """The class, imported when a client has closed epochs: SQLite takes a while to load."""
+    from veen.client.closed_views import ClosedViews  # noqa: PLC0415
+
+    return ClosedViews
 
 
 def _closed_view(text: str) -> LabelView:

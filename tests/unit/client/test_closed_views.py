@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from veen.client.closed_views import BadState
 from veen.client.session import ClientState, LabelView, load_state, save_state
 from veen.digest import h
+from veen.errors import BadState
 from veen.invariants import ClientCursor
 from veen.mmr import EMPTY
 

@@ -13,11 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veen.client.closed_views import BadState
 from veen.client.session import ClientState, KnownHub, LabelView, load_state, save_state
 from veen.crypto import SigningKey
 from veen.digest import h
-from veen.errors import Untrusted
+from veen.errors import BadState, Untrusted
 from veen.hub_identity import new_identity
 from veen.invariants import ClientCursor
 from veen.mmr import EMPTY

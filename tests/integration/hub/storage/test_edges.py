@@ -96,6 +96,7 @@ def test_receipts_verify_when_the_clock_goes_back_after_a_rotation(tmp_path: Pat
 def test_more_labels_than_files_may_be_open(tmp_path: Path) -> None:
     pid = os.fork()
     if pid == 0:
+        os.closerange(3, resource.getrlimit(resource.RLIMIT_NOFILE)[0])  # what others left open
         resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
         code = 1
         try:
