@@ -137,7 +137,9 @@ def _parts_are_killed_and_recording_goes_on(home: ZoneHome) -> None:
         _emit(home)
         if name != HUB:
             assert _process(home, HUB) == before
-        if name not in (HUB, RECORDER):
+        if name == RECORDER:
+            _wait(partial(_is_back, home, RECORDER, process))
+        elif name != HUB:
             assert _process(home, RECORDER).is_alive()
     for name, process in first.items():
         _wait(partial(_is_back, home, name, process))
