@@ -373,6 +373,11 @@ def _root_at(reader: Client, seq: int) -> bytes:
     root = b""
     for pair in reader.read(ONLINE_LOG, from_seq=seq, to_seq=seq):
         root = pair.receipt.mmr_root
+    if not root:
+        raise RolledBack(
+            f"{ONLINE_LOG} ends before {seq}, which was read before: the hub was restored to an "
+            "older state; compare it with its archive"
+        )
     return root
 
 
